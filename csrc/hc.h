@@ -293,8 +293,9 @@ void hc_run_layer(const hc_run *run, const hc_layer *layer);
 /* out = softmax(scale q k^T) v: n queries, the last of m keys, each of `heads` with the keys of its kv head. Keys and
  * values of batch b, head h, token t are row b step[0] + h step[1] + t step[2] of the packed array, or the `width`
  * floats there. causal: a query sees no later token; window > 0: it sees only the last `window` tokens up to its own;
- * cap > 0: scores are cap tanh(s / cap). sinks: a further score of each head, without a value, or NULL. Steps of q and
- * out (batch, head, token) in floats. */
+ * cap > 0: scores are cap tanh(s / cap). sinks: a further score of each head, without a value, or NULL. bias: a number
+ * that joins the score of each head and key, or NULL: it is a further value of the key, times 1 / scale in the query.
+ * Steps of q and out (batch, head, token) in floats. */
 typedef struct {
     const hc_packed *packed; /* NULL: the values are at `data` */
     const float *data;
@@ -310,6 +311,8 @@ typedef struct {
     int64_t window;
     float scale, cap;
     const float *sinks; /* (heads), on the host */
+    const float *bias;  /* (heads, m), rows bias_step apart, on the host */
+    int64_t bias_step;
 } hc_attention;
 hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *error);
 

@@ -49,6 +49,8 @@ typedef struct {
     const float *cosine, *sine;                                    /* (n, half), or NULL */
     const float *q_factor; /* (n): multiplies the queries of each token, or NULL */
     const float *sinks;    /* of hc_attention */
+    const float *key_bias; /* of hc_attention, (heads, held + n), or NULL */
+    int64_t key_bias_step;
     int64_t half, window;
     hc_layer_kind gate;
     bool pairs, centered, parallel, whole_heads;

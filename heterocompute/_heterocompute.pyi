@@ -86,11 +86,12 @@ def attention(
     scale: float,
     cap: float,
     sinks: NDArray[np.float32] | None,
+    bias: NDArray[np.float32] | None,
     /,
 ) -> _Row: ...
 
 # layers: [((heads, kv_heads, head_width, hidden, half, pairs, gate, centered, parallel, whole_heads, window), (epsilon,
-# scale, cap, residual), norms, their biases, weights, their biases, sinks, cosine, sine, q_factor, k, v, held)], where
+# scale, cap, residual), norms, their biases, weights, their biases, sinks, bias of keys, cosine, sine, q_factor, k, v, held)], where
 # hc_llm_norm and hc_llm_weight name the tuples; returns x and the number of layers that ran
 def llm_layers(
     run: _Run,
@@ -104,6 +105,7 @@ def llm_layers(
             tuple[NDArray[np.float32] | None, ...],
             tuple[Any, ...],
             tuple[Any, ...],
+            NDArray[np.float32] | None,
             NDArray[np.float32] | None,
             NDArray[np.float32] | None,
             NDArray[np.float32] | None,

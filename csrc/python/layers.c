@@ -132,8 +132,8 @@ static bool take_kept(PyObject *object, const char *name, int64_t batch, int64_t
 
 PyObject *hc_attention_method(PyObject *self, PyObject *args) {
     (void)self;
-    PyObject *run_object, *q_object, *k_object, *v_object, *out_object, *sinks_object;
-    float *sinks;
+    PyObject *run_object, *q_object, *k_object, *v_object, *out_object, *sinks_object, *bias_object;
+    float *sinks, *bias;
     int causal;
     long long kv_heads, window;
     hc_settings settings;
@@ -142,8 +142,8 @@ PyObject *hc_attention_method(PyObject *self, PyObject *args) {
     hc_view q, out;
     int64_t k_shape[3], v_shape[3];
     hc_held held = {.count = 0};
-    if (!PyArg_ParseTuple(args, "OOOOOLpLffO", &run_object, &q_object, &k_object, &v_object, &out_object, &kv_heads,
-                          &causal, &window, &given.scale, &given.cap, &sinks_object) ||
+    if (!PyArg_ParseTuple(args, "OOOOOLpLffOO", &run_object, &q_object, &k_object, &v_object, &out_object, &kv_heads,
+                          &causal, &window, &given.scale, &given.cap, &sinks_object, &bias_object) ||
         !hc_parse_call(run_object, &settings, &held) ||
         !take_heads(q_object, "attention: q", &q, given.q_step, &held) ||
         !take_heads(out_object, "attention: out", &out, given.out_step, &held) ||
@@ -153,8 +153,13 @@ PyObject *hc_attention_method(PyObject *self, PyObject *args) {
         return hc_give_up(&held);
     given.sinks = sinks;
     int64_t rows;
-    bool fits = kv_heads > 0 && hc_mul_size(q.shape[0], kv_heads, &rows) && k_shape[0] == rows &&
-                k_shape[2] == q.shape[3] && window >= 0;
+    if (!hc_mul_size(q.shape[1], k_shape[1], &rows) || !take_floats(bias_object, "attention: bias", rows, &bias, &held))
+        return hc_give_up(&held);
+    given.bias = bias;
+    given.bias_step = k_shape[1];
+    bool fits = kv_heads > 0 && !(bias && (given.scale == 0 || settings.run.device != HC_HOST)) &&
+                hc_mul_size(q.shape[0], kv_heads, &rows) && k_shape[0] == rows && k_shape[2] == q.shape[3] &&
+                window >= 0;
     for (int i = 0; i < 4; i++)
         fits = fits && q.shape[i] == out.shape[i] && (i == 3 || k_shape[i] == v_shape[i]);
     for (int i = 0; i < 3; i++)

@@ -136,6 +136,19 @@ static bool some_floats(PyObject *object, int64_t count, const float **data) {
     return true;
 }
 
+/* The numbers (heads, held + n or more) that join the scores, or None. */
+static bool key_bias_of(PyObject *object, hc_llm_layer *layer) {
+    if (object == Py_None)
+        return true;
+    PyArrayObject *array = (PyArrayObject *)object;
+    if (!PyArray_CheckExact(object) || PyArray_NDIM(array) != 2 || PyArray_DIM(array, 0) != layer->heads ||
+        PyArray_DIM(array, 1) < layer->held + layer->n || layer->scale == 0 || !is_floats(object, PyArray_SIZE(array)))
+        return false;
+    layer->key_bias = PyArray_DATA(array);
+    layer->key_bias_step = PyArray_DIM(array, 1);
+    return true;
+}
+
 static bool is_gate(hc_layer_kind kind) {
     return kind == HC_LAYER_SILU || kind == HC_LAYER_GELU || (kind > HC_LAYER_ROPE && kind < HC_N_LAYERS);
 }
@@ -154,15 +167,15 @@ static bool are_legal(const hc_llm_layer *layer) {
  * an exception. */
 static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activations, PyArrayObject *x,
                      const float *from, float *to) {
-    PyObject *norms, *norm_biases, *weights, *biases, *sinks, *cosine, *sine, *q_factor, *k, *v;
+    PyObject *norms, *norm_biases, *weights, *biases, *sinks, *key_bias, *cosine, *sine, *q_factor, *k, *v;
     int pairs, gate, centered, parallel, whole_heads;
     long long heads, kv_heads, head_width, hidden, half, window, before;
     hc_llm_layer layer = {.x = from, .out = to, .activations = activations};
-    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLpipppL)(ffff)O!O!O!O!OOOOOOL", &heads, &kv_heads,
+    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLpipppL)(ffff)O!O!O!O!OOOOOOOL", &heads, &kv_heads,
                         &head_width, &hidden, &half, &pairs, &gate, &centered, &parallel, &whole_heads, &window,
                         &layer.epsilon, &layer.scale, &layer.cap, &layer.residual, &PyTuple_Type, &norms, &PyTuple_Type,
-                        &norm_biases, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &sinks, &cosine, &sine,
-                        &q_factor, &k, &v, &before))
+                        &norm_biases, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &sinks, &key_bias, &cosine,
+                        &sine, &q_factor, &k, &v, &before))
         return -1;
     if (PyTuple_GET_SIZE(norms) != HC_N_LLM_NORMS || PyTuple_GET_SIZE(norm_biases) != HC_N_LLM_NORMS ||
         PyTuple_GET_SIZE(weights) != HC_N_LLM_WEIGHTS || PyTuple_GET_SIZE(biases) != HC_N_LLM_WEIGHTS) {
@@ -191,7 +204,7 @@ static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activa
     bool fits = are_legal(&layer) && some_floats(cosine, layer.n * half, &layer.cosine) &&
                 some_floats(sine, layer.n * half, &layer.sine) && !layer.cosine == !layer.sine &&
                 some_floats(q_factor, layer.n, &layer.q_factor) && some_floats(sinks, heads, &layer.sinks) &&
-                memory_of(k, &layer, &layer.k, &layer.k_floats, &held) &&
+                key_bias_of(key_bias, &layer) && memory_of(k, &layer, &layer.k, &layer.k_floats, &held) &&
                 memory_of(v, &layer, &layer.v, &layer.v_floats, &held) && norms_of(norms, norm_biases, &layer) &&
                 weights_of(weights, biases, &layer, side, &held);
     if (fits) {

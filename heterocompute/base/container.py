@@ -270,7 +270,7 @@ class Reader(Tensors):
             header = strict_json(bytes(text))
         except ValueError as error:
             self._fail(f"not a safetensors file: its header is not JSON ({printable(str(error))})")
-        if not isinstance(header, dict) or text[0] != ord("{"):
+        if not isinstance(header, dict):
             self._fail("not a safetensors file: its header is not a JSON object")
         metadata = header.pop("__metadata__", None)
         self.metadata: dict[str, str] = {} if metadata is None else metadata
@@ -287,8 +287,8 @@ class Reader(Tensors):
         self._check_offsets(size - self._data_begin)
 
     def _parse(self, name: str, entry: object) -> Info:
-        if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-            self._fail(f"tensor {quoted(name)} does not have exactly dtype, shape and data_offsets")
+        if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= set(entry):
+            self._fail(f"tensor {quoted(name)} does not have dtype, shape and data_offsets")
         dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         if not isinstance(dtype, str) or dtype not in DTYPES:
             self._fail(f"tensor {quoted(name)} has the unknown dtype {shown(dtype)}")

@@ -210,11 +210,16 @@ def _largest(values: list[Any]) -> Any:
 def attention(
     q: FloatArray, k: FloatArray, v: FloatArray, causal: bool = True, scale: float | None = None,
     window: int | None = None, cap: float | None = None, sinks: FloatArray | None = None,
+    bias: FloatArray | None = None,
 ) -> FloatArray:  # fmt: skip
-    """Return softmax(scale q k^T) v of (heads, tokens, width)."""
+    """Return softmax(scale q k^T) v of (heads, tokens, width). A bias (heads, m) is a further value of each key."""
     heads, n, width = q.shape
     m, group = k.shape[1], heads // k.shape[0]
     times, out = F(width**-0.5 if scale is None else scale), np.zeros(q.shape, F)
+    if bias is not None:
+        k = np.concatenate([np.repeat(k, group, axis=0), F(bias)[..., None]], axis=2)
+        q = np.pad(q, ((0, 0), (0, 0), (0, 1)), constant_values=F(1 / np.float64(times)))
+        v, group = np.repeat(v, group, axis=0), 1
     for head, i in np.ndindex(heads, n):
         at = m - n + i
         first = max(0, at - window + 1) if window else 0

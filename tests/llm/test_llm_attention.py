@@ -30,6 +30,9 @@ CASES = [
     ((3, 1, 5, 66, 13), {"causal": False}),
     ((2, 1, 40, 200, 96), {"window": 65}),
     ((4, 2, 9, 140, 16), {"window": 30, "sinks": np.float32([0.5, -3, 4, 90])}),
+    ((4, 2, 1, 150, 24), {"bias": drawn(4, 150, seed=3)}),
+    ((6, 3, 20, 130, 17), {"bias": drawn(6, 130, seed=3), "scale": 0.3, "cap": 5.0, "window": 40}),
+    ((2, 1, 40, 64, 64), {"bias": drawn(2, 64, seed=3), "causal": False, "sinks": np.float32([1, 2])}),
 ]
 
 
@@ -50,7 +53,7 @@ def test_attention_is_near_exact_values(sizes: tuple[int, ...], options: dict[st
     group, n, m, width = len(q) // len(k), q.shape[1], k.shape[1], q.shape[2]
     exact = q.astype(np.float64), np.repeat(k, group, 0).astype(np.float64), np.repeat(v, group, 0).astype(np.float64)
     scale = options.get("scale", width**-0.5)
-    scores = scale * exact[0] @ exact[1].swapaxes(1, 2)
+    scores = scale * exact[0] @ exact[1].swapaxes(1, 2) + np.float64(options.get("bias", np.zeros((1, 1))))[:, None]
     if "cap" in options:
         scores = options["cap"] * np.tanh(scores / options["cap"])
     at, to = np.arange(m - n, m)[:, None], np.arange(m)
@@ -89,6 +92,8 @@ def test_packed_keys_and_values_give_what_their_values_give(fmt: str, width: int
                 wanted = hc.attention(q, packed[0].dequantize(), packed[1].dequantize(), window=window)
                 assert same_bits(hc.attention(q, *packed, window=window), wanted)
                 assert same_bits(hc.attention(q, packed[0].dequantize(), packed[1], window=window), wanted)
+            values, bias = [one.dequantize() for one in packed], drawn(4, 150, seed=3)
+            assert same_bits(hc.attention(q, *packed, bias=bias), hc.attention(q, *values, bias=bias))
 
 
 def test_strides_of_queries_and_keys_are_followed() -> None:
@@ -177,6 +182,8 @@ def test_queries_may_outnumber_the_keys_of_another_text(n: int, m: int) -> None:
         (lambda q, k: hc.attention(q, k, k, scale=np.nan), "scale is nan"),
         (lambda q, k: hc.attention(q, k, k, cap=0.0), "cap above 0"),
         (lambda q, k: hc.attention(q, k, k, sinks=[1.0]), r"sinks have shape \(1,\), expected \(3,\)"),
+        (lambda q, k: hc.attention(q, k, k, bias=np.zeros((3, 1))), r"bias has shape \(3, 1\), expected \(3, 2\)"),
+        (lambda q, k: hc.attention(q, k, k, scale=0.0, bias=np.zeros((3, 2))), "scale is 0.0, expected another"),
         (lambda q, k: hc.attention(q, hc.quantize(k, "int8", axis=0), k), r"along axis \(0,\), expected"),
         (lambda q, k: hc.attention(q, hc.quantize(k, "int8+2:4"), k), "without a pattern"),
         (lambda q, k: hc.KVCache("nvfp4"), "whose rows share a scale"),
@@ -298,10 +305,10 @@ def test_sizes_beyond_64_bits_are_refused_by_the_binding() -> None:
     run = (1, 1)
     for steps in ((6, large, 1), (6, 3, large), (2**63 - 1,) * 3, (-1, 3, 1)):
         with pytest.raises(ValueError, match="attention"):
-            _core.attention(run, x, (packed, steps, (2, 3, 16)), x, x.copy(), 2, True, 0, 1.0, 0.0, None)
+            _core.attention(run, x, (packed, steps, (2, 3, 16)), x, x.copy(), 2, True, 0, 1.0, 0.0, None, None)
     for heads in (4, large, 2**63 - 1):
         with pytest.raises(ValueError, match="attention"):
-            _core.attention(run, x, x, x, x.copy(), heads, True, 0, 1.0, 0.0, None)
+            _core.attention(run, x, x, x, x.copy(), heads, True, 0, 1.0, 0.0, None, None)
     for kind, sizes in ((0, (large, 4)), (5, (2, 16, 2**62, 1, 1)), (5, (2, 16, 8, 1, large))):
         rows, n, half, repeat, turns = (*sizes, 0, 1, 1)[:5] if len(sizes) == 2 else sizes
         with pytest.raises(ValueError, match="layer"):

@@ -7,6 +7,8 @@
  *   block     HC_QUERIES rows of queries, with one row per lane, if a task has more than a few. Otherwise a row is
  *             contiguous. The bits are the same.
  *
+ * With a bias each query head has keys of its own, one value longer: its tiles are copies.
+ *
  * Memory: for each thread queries, answers, maxima and sums of a task, and two tiles. Dao et al., "FlashAttention",
  * 2022 (arXiv 2205.14135); Milakov and Gimelshein, 2018 (arXiv 1805.02867).
  */
@@ -34,6 +36,8 @@ typedef struct {
     hc_geometry geometry[2]; /* geometry of packed keys and values */
     int64_t positions;       /* of a task */
     int64_t blocks;          /* tasks per head */
+    int64_t width;           /* of a row: one more than `given` with a bias */
+    int64_t kv_heads, share; /* heads of keys, and how many of them have the same keys in memory */
     int64_t group, rows, tile_ld[2];
     int64_t heads, parts; /* heads of keys per task; tasks per batch and block of positions */
     hc_attend_fn *attend;
@@ -61,7 +65,7 @@ static hc_attend_keys tile_of(const attention_job *job, int side, int64_t batch,
                               int64_t keys, int64_t ahead, float *space) {
     const hc_attention *given = job->given;
     const hc_kept *kept = side ? &given->v : &given->k;
-    const int64_t row = batch * kept->step[0] + head * kept->step[1] + first * kept->step[2];
+    const int64_t row = batch * kept->step[0] + head / job->share * kept->step[1] + first * kept->step[2];
     if (!kept->packed)
         return (hc_attend_keys){.data = kept->data + row, .ld = kept->step[2]};
     hc_components parts = kept->packed->components;
@@ -87,6 +91,16 @@ static hc_attend_keys tile_of(const attention_job *job, int side, int64_t batch,
     return (hc_attend_keys){.data = space, .ld = geometry.padded};
 }
 
+/* Rows of a tile with a further value each: the bias of the key, or 0 for values. */
+static void extend(const attention_job *job, const float *bias, int64_t keys, hc_attend_keys *tile, float *space) {
+    const int64_t width = job->given->width;
+    for (int64_t key = 0; key < keys; key++) {
+        memcpy(space + key * job->width, tile->data + key * tile->ld, (size_t)width * sizeof *space);
+        space[key * job->width + width] = bias ? bias[key] : 0;
+    }
+    *tile = (hc_attend_keys){.data = space, .ld = job->width};
+}
+
 /* Queries of a task that share a head of keys, and their running results after some tiles. */
 typedef struct {
     int64_t batch, head, first, rows;
@@ -110,7 +124,7 @@ static int64_t lane_of(int64_t width, int64_t r) { return r / HC_QUERIES * HC_QU
 
 static void begin_rows(const attention_job *job, const attention_rows *some) {
     const hc_attention *given = job->given;
-    const int64_t width = given->width, all = job->in_lanes ? hc_round_up(some->rows, HC_QUERIES) : some->rows;
+    const int64_t width = job->width, all = job->in_lanes ? hc_round_up(some->rows, HC_QUERIES) : some->rows;
     memset(some->answer, 0, (size_t)(all * width) * sizeof *some->answer);
     if (all > some->rows) /* lanes without a row */
         memset(some->q + (all - HC_QUERIES) * width, 0, (size_t)(HC_QUERIES * width) * sizeof *some->q);
@@ -118,11 +132,14 @@ static void begin_rows(const attention_job *job, const attention_rows *some) {
     for (int64_t r = 0; r < some->rows; r += run.count) {
         run = run_from(job, some, r, given->q_step);
         if (job->in_lanes)
-            job->transpose(given->q + run.at, run.step * (int64_t)sizeof(float), (int)run.count, width,
+            job->transpose(given->q + run.at, run.step * (int64_t)sizeof(float), (int)run.count, given->width,
                            some->q + lane_of(width, r), HC_QUERIES, 0);
         else
-            memcpy(some->q + r * width, given->q + run.at, (size_t)width * sizeof *some->q);
+            memcpy(some->q + r * width, given->q + run.at, (size_t)given->width * sizeof *some->q);
     }
+    for (int64_t r = 0; given->bias && r < some->rows; r++)
+        some->q[job->in_lanes ? lane_of(width, r) + HC_QUERIES * (width - 1) : r * width + width - 1] =
+            (float)(1 / (double)given->scale);
     for (int64_t r = 0; r < all; r++) {
         /* a sink is a score before all others, whose value is 0 */
         const bool has_sink = given->sinks && r < some->rows;
@@ -140,7 +157,7 @@ static void divide_lanes(int64_t width, const float *sum, float *answer) {
 
 static void end_rows(const attention_job *job, const attention_rows *some) {
     const hc_attention *given = job->given;
-    const int64_t width = given->width;
+    const int64_t width = job->width, values = given->width;
     for (int64_t r = 0; job->in_lanes && r < some->rows; r += HC_QUERIES) {
         float sum[HC_QUERIES];
         memcpy(sum, some->sum + r, sizeof sum);
@@ -152,15 +169,15 @@ static void end_rows(const attention_job *job, const attention_rows *some) {
         float *to = given->out + run.at;
         const float *from = some->answer + (job->in_lanes ? lane_of(width, r) : r * width);
         if (!job->in_lanes)
-            for (int64_t i = 0; i < width; i++)
+            for (int64_t i = 0; i < values; i++)
                 to[i] = from[i] / some->sum[r];
         else if (run.step >= 0 && run.step <= INT32_MAX)
-            for (int64_t i = 0; i < width; i += HC_QUERIES)
-                job->transpose(from + i * HC_QUERIES, HC_QUERIES * sizeof(float), (int)hc_min(HC_QUERIES, width - i),
+            for (int64_t i = 0; i < values; i += HC_QUERIES)
+                job->transpose(from + i * HC_QUERIES, HC_QUERIES * sizeof(float), (int)hc_min(HC_QUERIES, values - i),
                                run.count, to + i, (int)run.step, 0);
         else
             for (int64_t l = 0; l < run.count; l++)
-                for (int64_t i = 0; i < width; i++)
+                for (int64_t i = 0; i < values; i++)
                     to[l * run.step + i] = from[i * HC_QUERIES + l];
     }
 }
@@ -169,7 +186,7 @@ static void end_rows(const attention_job *job, const attention_rows *some) {
 static void add_tile(const attention_job *job, const attention_rows *rows, int64_t key, int64_t keys, int64_t ahead,
                      float *tiles) {
     const hc_attention *given = job->given;
-    const int64_t width = given->width, before = given->m - given->n; /* keys before the first query */
+    const int64_t width = job->width, before = given->m - given->n; /* keys before the first query */
     const int64_t at_once = job->in_lanes ? HC_QUERIES : HC_KEYS;
     int32_t low[HC_KEYS] = {0}, high[HC_KEYS] = {0};
     hc_attend some = {.width = width, .q_ld = width, .ahead = ahead, .scale = given->scale, .cap = given->cap};
@@ -177,6 +194,12 @@ static void add_tile(const attention_job *job, const attention_rows *rows, int64
     some.v = tile_of(job, 1, rows->batch, rows->head, key, keys, ahead, tiles + HC_KEYS * job->tile_ld[0]);
     some.low = low;
     some.high = high;
+    if (given->bias) {
+        float *space = tiles + HC_KEYS * (job->tile_ld[0] + job->tile_ld[1]);
+        extend(job, given->bias + rows->head * given->bias_step + key, keys, &some.k, space);
+        extend(job, NULL, keys, &some.v, space + HC_KEYS * width);
+        some.ahead = 0; /* the kernel cannot see the next tile */
+    }
     if (is_decoded(job, 0) || is_decoded(job, 1))
         some.ahead = 0; /* tile_of has prefetched the next tile */
     for (int64_t start = 0; start < rows->rows; start += at_once) {
@@ -204,8 +227,8 @@ static void attention_task(void *context, int64_t task, int thread) {
     const hc_attention *given = job->given;
     const int64_t block = task % job->blocks, part = task / job->blocks % job->parts;
     const int64_t first = block * job->positions, positions = hc_min(job->positions, given->n - first);
-    const int64_t head = part * job->heads, n_heads = hc_min(job->heads, given->kv_heads - head);
-    const int64_t each = job->rows * (2 * given->width + 2);
+    const int64_t head = part * job->heads, n_heads = hc_min(job->heads, job->kv_heads - head);
+    const int64_t each = job->rows * (2 * job->width + 2);
     float *memory = job->memory + thread * job->thread_floats, *tiles = memory + job->heads * each;
     attention_rows rows = {
         task / job->blocks / job->parts, head, first, positions * job->group, NULL, NULL, NULL, NULL};
@@ -217,8 +240,8 @@ static void attention_task(void *context, int64_t task, int thread) {
         for (int64_t h = 0; h < n_heads; h++) {
             rows.head = head + h;
             rows.q = memory + h * each;
-            rows.answer = rows.q + job->rows * given->width;
-            rows.largest = rows.answer + job->rows * given->width;
+            rows.answer = rows.q + job->rows * job->width;
+            rows.largest = rows.answer + job->rows * job->width;
             rows.sum = rows.largest + job->rows;
             if (key == begin)
                 begin_rows(job, &rows);
@@ -291,16 +314,19 @@ hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *
         status = check_kept("v", given, &given->v, &job.geometry[1], error);
     if (status != HC_OK)
         return status;
-    job.group = given->heads / given->kv_heads;
+    job.group = given->bias ? 1 : given->heads / given->kv_heads;
+    job.kv_heads = given->heads / job.group;
+    job.share = job.kv_heads / given->kv_heads;
+    job.width = given->width + (given->bias ? 1 : 0);
     job.positions = hc_max(POSITIONS, MANY / job.group);
-    if (given->batch * given->kv_heads * hc_ceil_div(given->n, job.positions) < TASKS * run->n_threads)
+    if (given->batch * job.kv_heads * hc_ceil_div(given->n, job.positions) < TASKS * run->n_threads)
         job.positions = POSITIONS;
     job.blocks = hc_ceil_div(given->n, job.positions);
     job.rows = hc_min(job.positions, given->n) * job.group;
     job.tile_ld[0] = given->k.packed ? job.geometry[0].padded : 0;
     job.tile_ld[1] = given->v.packed ? job.geometry[1].padded : 0;
     const bool few = job.rows <= FEW;
-    job.attend = few ? HC_PICK(attend_codes, run) : NULL;
+    job.attend = few && !given->bias ? HC_PICK(attend_codes, run) : NULL;
     for (int side = 0; job.attend && side < 2; side++)
         job.reads_codes[side] = reads_codes(given, side ? &given->v : &given->k, &job.geometry[side]);
     if (job.rows > FEW_OF_BLOCK && !job.reads_codes[0] && !job.reads_codes[1]) {
@@ -310,12 +336,13 @@ hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *
     }
     if (!job.attend)
         job.attend = HC_PICK(attend, run);
-    job.heads = few ? hc_ceil_div(given->kv_heads, hc_min(run->n_threads, given->kv_heads)) : 1;
-    job.parts = hc_ceil_div(given->kv_heads, job.heads);
+    job.heads = few ? hc_ceil_div(job.kv_heads, hc_min(run->n_threads, job.kv_heads)) : 1;
+    job.parts = hc_ceil_div(job.kv_heads, job.heads);
     const int64_t tasks = given->batch * job.parts * job.blocks;
     const int n_threads = (int)hc_min(run->n_threads, tasks);
-    job.thread_floats = hc_round_up(
-        job.heads * job.rows * (2 * given->width + 2) + HC_KEYS * (job.tile_ld[0] + job.tile_ld[1]), HC_SUMS);
+    job.thread_floats = hc_round_up(job.heads * job.rows * (2 * job.width + 2) +
+                                        HC_KEYS * (job.tile_ld[0] + job.tile_ld[1] + (given->bias ? 2 * job.width : 0)),
+                                    HC_SUMS);
     job.memory = hc_alloc_aligned(n_threads * job.thread_floats * (int64_t)sizeof(float));
     if (!job.memory)
         return hc_fail(error, HC_MEMORY, "attention: not enough memory");

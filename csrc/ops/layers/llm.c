@@ -135,7 +135,9 @@ static hc_status attend(const llm_job *job, hc_error *error) {
                                 .window = layer->window,
                                 .scale = layer->scale,
                                 .cap = layer->cap,
-                                .sinks = layer->sinks};
+                                .sinks = layer->sinks,
+                                .bias = layer->key_bias,
+                                .bias_step = layer->key_bias_step};
     const hc_run run = run_of(job, 2.0 * (double)(job->rows * q) * (double)m);
     return hc_attend_all(&run, &given, error);
 }

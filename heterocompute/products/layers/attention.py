@@ -73,6 +73,7 @@ def attention(
     window: int | None = None,
     cap: float | None = None,
     sinks: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
 ) -> FloatArray:
     """Return the attention ``softmax(scale q k^T) v``.
 
@@ -95,6 +96,8 @@ def attention(
         Replace each score by ``cap tanh(score / cap)``.
     sinks : array_like, shape (heads,), optional
         A further score of each head, whose value is 0. It takes its share of the softmax. On the CPU only.
+    bias : array_like, shape (heads, m), optional
+        Joins the score of each head and key before `cap`, as ALiBi does. On the CPU only, with a scale other than 0.
 
     Returns
     -------
@@ -116,6 +119,8 @@ def attention(
     -----
     Vaswani et al., 2017, equation 1; Dao et al., "FlashAttention", 2022 (arXiv 2205.14135), algorithm 1;
     grouped heads: Ainslie et al., 2023 (arXiv 2305.13245); sinks: Xiao et al., 2023 (arXiv 2309.17453), section 3.3.
+    A bias is a further value of each key, which the query multiplies by ``1 / scale``: Press et al., 2021
+    (arXiv 2108.12409), section 3.
 
     Examples
     --------
@@ -153,14 +158,20 @@ def attention(
     scores = None if sinks is None else as_floats(sinks, "attention: sinks")
     if scores is not None and scores.shape != (heads,):
         raise WrongValue(f"attention: sinks have shape {scores.shape}, expected ({heads},)")
+    joined = None if bias is None else as_floats(bias, "attention: bias")
+    if joined is not None and joined.shape != (heads, k_shape[2]):
+        raise WrongValue(f"attention: bias has shape {joined.shape}, expected {(heads, k_shape[2])}")
+    if joined is not None and np.float32(times) == 0:
+        raise WrongValue(f"attention: scale is {shown(scale)}, expected another number than 0 with a bias")
     if any(is_device_input(one) for one in (qs, ks, vs)):
-        if scores is not None:
-            raise Unsupported(f"attention: sinks are given, which {A_DEVICE} does not compute; expected None")
-        answer = device_attention(qs, (ks, vs), (keys, values), k_shape[1], hides, seen, times, limit, None)
+        for name, one in (("sinks", scores), ("a bias", joined)):
+            if one is not None:
+                raise Unsupported(f"attention: {name} is given, which {A_DEVICE} does not compute; expected None")
+        answer = device_attention(qs, (ks, vs), (keys, values), k_shape[1], hides, seen, times, limit, None, None)
         return answer.reshaped(shape)  # type: ignore[return-value]
     out = np.empty((batch, n, heads, width), np.float32).transpose(0, 2, 1, 3)  # the order that the next matmul reads
     if out.size:
-        _core.attention(runtime.run(), qs, keys, values, out, k_shape[1], hides, seen, times, limit, scores)
+        _core.attention(runtime.run(), qs, keys, values, out, k_shape[1], hides, seen, times, limit, scores, joined)
     if are_turned[1]:
         out = turned(out)
     return out if len(shape) == 4 else out.reshape(shape)

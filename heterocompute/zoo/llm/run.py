@@ -20,7 +20,7 @@ from ...products.layers.attention import KVCache, attention
 from ...products.layers.transformer import GATES, activated
 from ...products.matmul import linear
 from .experts import stack_of
-from .parts.distances import biased
+from .parts.distances import biases_of
 from .parts.latents import attended
 from .parts.mixture import mixed
 from .weights import embedding_rows
@@ -77,6 +77,7 @@ class Run:
         self._ids = np.empty((batch, 0), np.int64)  # of a network whose RoPE depends on the length
         self._is_long = False
         self.maps: dict[int, tuple[FloatArray, FloatArray]] = {}  # of latents, by layer
+        self._bias: FloatArray = np.empty((self.shape.heads, 0), np.float32)
 
     def _empty(self) -> KVCache:
         return KVCache(self._kv_cache, self.shape.layers, *self.shape.cached, self._batch, self.shape.windows)
@@ -171,7 +172,7 @@ class Run:
     def _is_plain(self) -> bool:
         """Tell whether layers have only steps that the C core computes in one call."""
         s = self.shape
-        return not (s.latent is not None or s.alibi or self._emulate is not None or tuned())
+        return not (s.latent is not None or self._emulate is not None or tuned())
 
     def _has_experts(self, i: int) -> bool:
         return self.shape.experts > 0 and i not in self.shape.dense
@@ -245,7 +246,7 @@ class Run:
         for i in layers:
             held, (k, v) = self.cache.room(i, n)
             cosine, sine = self._turn(i, turns) or (None, None)
-            given.append((*self._arguments(i), cosine, sine, self._q_factor(n), k, v, held))
+            given.append((*self._arguments(i), self._key_bias(held + n), cosine, sine, self._q_factor(n), k, v, held))
         x, done = _core.llm_layers(runtime.run(), self._format, x, given)
         for i in layers[:done]:
             self.cache.advance(i, n)
@@ -336,10 +337,15 @@ class Run:
         """Store the keys and values of new tokens, and return attention of the queries, (batch, heads, n, width)."""
         s = self.shape
         keys, values = self.cache.add(i, k, v)
-        if s.alibi:
-            return biased(s, q, keys, values)
-        sinks = self._tensors(i).get("attn_sinks.weight")
-        return attention(q, keys, values, True, s.scale, s.windows[i], s.attention_cap, sinks)
+        sinks, bias = self._tensors(i).get("attn_sinks.weight"), self._key_bias(keys.shape[2])
+        bias = None if bias is None else bias[:, : keys.shape[2]]
+        return attention(q, keys, values, True, s.scale, s.windows[i], s.attention_cap, sinks, bias)
+
+    def _key_bias(self, tokens: int) -> FloatArray | None:
+        """Return what joins the scores of at least so many keys, (heads, tokens or more), None without ALiBi."""
+        if self.shape.alibi and self._bias.shape[1] < tokens:
+            self._bias = biases_of(self.shape, 1 << max(tokens - 1, 63).bit_length())
+        return self._bias if self.shape.alibi else None
 
     def _gated(self, gate: FloatArray, up: FloatArray | None = None) -> FloatArray:
         return activated(self.shape.activation, gate, up)

@@ -1,9 +1,8 @@
 """ALiBi: attention whose scores have a bias by the distance, instead of rotary positions.
 
     score[h, i, j] = scale q[i] k[j] + slope[h] j          j - i gives the same softmax
-                   = scale [q[i], 1 / scale] [k[j], slope[h] j]
 
-The bias is a further value of each key. Press et al., "Train Short, Test Long", 2021 (arXiv 2108.12409), section 3.
+The bias is that of `attention`. Press et al., "Train Short, Test Long", 2021 (arXiv 2108.12409), section 3.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from ....products.layers.attention import attention
 from ..shape import Shape
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
@@ -45,13 +43,3 @@ def biases_of(shape: Shape, tokens: int) -> FloatArray:
     found: FloatArray = _bfloat16(_bfloat16(slopes) * at) * np.float32(1 / math.sqrt(shape.head_width))
     return found
 
-
-def biased(shape: Shape, q: FloatArray, keys: Any, values: Any) -> FloatArray:
-    """Return attention of queries (batch, heads, n, width) over keys and values of a cache."""
-    share, d = shape.heads // shape.kv_heads, shape.head_width
-    floats = [np.asarray(x.dequantize() if hasattr(x, "dequantize") else x, np.float32) for x in (keys, values)]
-    k, v = (np.repeat(x, share, axis=1) for x in floats)
-    column = np.broadcast_to(biases_of(shape, k.shape[2])[..., None], (*k.shape[:3], 1))
-    k, v = np.concatenate([k, column], axis=3), np.pad(v, ((0, 0), (0, 0), (0, 0), (0, 1)))
-    q = np.pad(q, ((0, 0), (0, 0), (0, 0), (0, 1)), constant_values=1 / shape.scale)
-    return attention(q, k, v, True, shape.scale)[..., :d]
