@@ -217,7 +217,7 @@ def attention(
     m, group = k.shape[1], heads // k.shape[0]
     times, out = F(width**-0.5 if scale is None else scale), np.zeros(q.shape, F)
     if bias is not None:
-        k = np.concatenate([np.repeat(k, group, axis=0), F(bias)[..., None]], axis=2)
+        k = np.concatenate([np.repeat(k, group, axis=0), np.asarray(bias, F)[..., None]], axis=2)
         q = np.pad(q, ((0, 0), (0, 0), (0, 1)), constant_values=F(1 / np.float64(times)))
         v, group = np.repeat(v, group, axis=0), 1
     for head, i in np.ndindex(heads, n):

@@ -42,4 +42,3 @@ def biases_of(shape: Shape, tokens: int) -> FloatArray:
         return slopes * at
     found: FloatArray = _bfloat16(_bfloat16(slopes) * at) * np.float32(1 / math.sqrt(shape.head_width))
     return found
-
