@@ -3,11 +3,9 @@
  *   task      a batch, a head of keys, some positions of queries, each with the query heads of that key head. With few
  *             queries a task has several heads of keys, since the heads of a token are adjacent in memory.
  *   tile      HC_KEYS keys from a multiple of HC_KEYS on. Plain keys are read in place, packed keys are decoded once per
- *             task. Few rows of queries read 8-bit codes in place, if there is a kernel for them.
- *   block     HC_QUERIES rows of queries, with one row per lane, if a task has more than a few. Otherwise a row is
- *             contiguous. The bits are the same.
- *
- * With a bias each query head has keys of its own, one value longer: its tiles are copies.
+ *             task. Few rows of queries read 8-bit codes in place, if there is a kernel for them. With a bias each
+ *             query head has copies that are one value longer.
+ *   block     HC_QUERIES rows, one per lane, if a task has more than a few; otherwise rows are contiguous. Same bits.
  *
  * Memory: for each thread queries, answers, maxima and sums of a task, and two tiles. Dao et al., "FlashAttention",
  * 2022 (arXiv 2205.14135); Milakov and Gimelshein, 2018 (arXiv 1805.02867).
