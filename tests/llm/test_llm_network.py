@@ -71,7 +71,8 @@ def test_a_gguf_file_is_the_folder(net: Any, tmp_path: Path) -> None:
 
 def test_bits_are_equal_on_every_instruction_set_and_thread_count(net: Any) -> None:
     packed = net.quantized("vsq4-g16-s4")
-    for weights, activations, kv_cache in ((None, None, None), (packed, "int8", "int8"), (packed, None, "int4-g16+had")):
+    caches = None, "int8", "int4-g16+had"
+    for weights, activations, kv_cache in zip((None, packed, packed), (None, "int8", None), caches, strict=True):
         wanted = net.logits(IDS, weights, activations, kv_cache)
         for isa in isas():
             for threads in (1, 3):
