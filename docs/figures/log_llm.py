@@ -45,6 +45,7 @@ CHECKED = ("int4-g32", "mxfp4", "vsq4-g16-s4", "int8-g32", "mxfp8_e4m3", "log4-2
 CONVERTED = {"log8-16-g32": ("exact", "hybrid:2", "hybrid:1", "mitchell"), "log4-2-g32": ("exact", "mitchell")}
 SIDES = {"w": "weights", "a": "activations", "wa": "both"}
 PROCESS = "5nm"
+ENERGY = "fJ per multiply-add, 5 nm"
 MARKS = dict(zip(("log", "int", "mxfp", "vsq", "fp8"), SERIES, strict=False))
 WIDTH, HEIGHT = 800, 380
 CENTERED = 'text-anchor="middle"'
@@ -113,7 +114,7 @@ def drawn(found: Mapping[Label, Row]) -> str:
     energies = {fmt: energy(fmt) for fmt in shown}
     lines = [text(WIDTH / 2, 22, "KL divergence from the stored network, both sides rounded", CENTERED)]
     panels = (((4, 12), (4, 6, 8, 10, 12), bits_of, "bits per value, with scales"),
-              ((0, 120), (0, 30, 60, 90, 120), energies.__getitem__, f"fJ per multiply-add, {PROCESS}"))  # fmt: skip
+              ((0, 120), (0, 30, 60, 90, 120), energies.__getitem__, ENERGY))  # fmt: skip
     for left, (limits, ticks, place, words) in zip((64, 424), panels, strict=True):
         axes = Axes(left, left + 290, 44, HEIGHT - 60, x=limits, y=(-2.6, 1))
         lines += axes.ticks({i: f"{10.0**i:g}" for i in range(-2, 2)}, {x: f"{x}" for x in ticks})

@@ -47,11 +47,14 @@ class Bed:
             self.model = BertModel.from_pretrained(path, attn_implementation="eager", add_pooling_layer=False).eval()
             stem, limit = "encoder.layer", count
         else:
-            from transformers import AutoModelForCausalLM, AutoTokenizer
+            from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
             given = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
             tokenizer = AutoTokenizer.from_pretrained(**given)
-            self.model = AutoModelForCausalLM.from_pretrained(**given, attn_implementation="eager").float().eval()
+            loaded = AutoModelForCausalLM.from_pretrained(**given, dtype=torch.float32)
+            loaded.config._attn_implementation = "eager"
+            self.model = LlamaForCausalLM(loaded.config).eval()  # without the mark of a quantized file
+            self.model.load_state_dict(loaded.state_dict())
             stem, limit = "model.layers", count
         self.tokenizer = tokenizer
         self.blocks = [f"{stem}.{i}." for i in blocks]
@@ -98,8 +101,8 @@ class Bed:
         return "; ".join(words)
 
 
-def weight_quantizer(fmt: str) -> Any:
-    """Return brevitas' quantizer of a format: int4, int4-g32, mxfp4."""
+def weight_quantizer(fmt: str, narrow: bool) -> Any:
+    """Return brevitas' quantizer of a format: int4, int4-g32, mxfp4. narrow: without the code of -2^(b - 1)."""
     from brevitas_examples.common.generative.quantize import generate_quantizers
 
     if fmt == "mxfp4":
@@ -112,11 +115,11 @@ def weight_quantizer(fmt: str) -> Any:
     return generate_quantizers(
         **kind, weight_param_method="mse", weight_quant_type="sym", quantize_weight_zero_point=False,
         weight_quant_granularity="per_group" if group else "per_channel", weight_group_size=group or None,
-        input_scale_precision="float_scale",
+        input_scale_precision="float_scale", weight_kwargs={"narrow_range": narrow},
     )["weight_quant"]  # fmt: skip
 
 
-def brevitas(bed: Bed, fmt: str, method: str) -> Any:
+def brevitas(bed: Bed, fmt: str, method: str, narrow: bool) -> Any:
     """Round a copy by brevitas."""
     import brevitas.nn as qnn
     from brevitas.graph.gpfq import gpfq_mode
@@ -125,7 +128,7 @@ def brevitas(bed: Bed, fmt: str, method: str) -> Any:
 
     if not hasattr(torch.Tensor, "rename"):
         torch.Tensor.rename = lambda x, *_: x  # brevitas removes the names of axes, which torch 2.13 does not have
-    model, names, chosen = copy.deepcopy(bed.model), bed.names(), weight_quantizer(fmt)
+    model, names, chosen = copy.deepcopy(bed.model), bed.names(), weight_quantizer(fmt, narrow)
     for name in names:
         old = model.get_submodule(name)
         new = qnn.QuantLinear(old.in_features, old.out_features, old.bias is not None, weight_quant=chosen)
@@ -171,7 +174,9 @@ def auto_round(bed: Bed, fmt: str, steps: int) -> Any:
     return running.quantize()[0]
 
 
-def calls(bed: Bed, fmt: str, methods: Sequence[str], steps: int) -> Iterator[tuple[str, Callable[[], Any]]]:
+def calls(
+    bed: Bed, fmt: str, methods: Sequence[str], steps: int, narrow: bool
+) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield the rounding functions, the methods of both packages interleaved."""
     recipe = {f"{block}*": fmt for block in bed.blocks}
     for method in methods:
@@ -183,7 +188,7 @@ def calls(bed: Bed, fmt: str, methods: Sequence[str], steps: int) -> Iterator[tu
             more |= {"steps": steps}
         yield method, lambda more=more: ht.convert(copy.deepcopy(bed.model), recipe, **more)
         if method in METHODS and (fmt == "mxfp4" or fmt.startswith("int")):
-            yield f"brevitas {method}", lambda method=method: brevitas(bed, fmt, method)
+            yield f"brevitas {method}", lambda method=method: brevitas(bed, fmt, method, narrow)
 
 
 def main() -> None:
@@ -195,6 +200,7 @@ def main() -> None:
     parser.add_argument("--blocks", default="4,5")
     parser.add_argument("--texts", type=int, default=20, help="texts that calibrate, and texts of each that judge")
     parser.add_argument("--steps", type=int, default=50, help="steps of learned rounding and of auto-round")
+    parser.add_argument("--narrow", action="store_true", help="integers of brevitas without the code of -2^(b - 1)")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     bed = Bed(arguments.model, [int(one) for one in arguments.blocks.split(",")], arguments.texts)
@@ -202,7 +208,7 @@ def main() -> None:
     print(
         f"{len(bed.names())} matrices, {sum(b['input_ids'].numel() for b in bed.calibration)} tokens, judged {tokens}"
     )
-    for name, call in calls(bed, arguments.format, arguments.methods.split(","), arguments.steps):
+    for name, call in calls(bed, arguments.format, arguments.methods.split(","), arguments.steps, arguments.narrow):
         begun = time.process_time()
         model = call()
         seconds = time.process_time() - begun
