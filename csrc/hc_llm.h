@@ -11,8 +11,9 @@
  *
  * Options: each sum adds residual times its part. Without GATE the second line is down(gate(U)). `parallel`: the second
  * line reads the x of the first, by the first norm if it has none of its own. `centered`: norms are layer norms.
- * `whole_heads`: q and k are normalized over all heads together. Without cosine nothing is rotated. Without DOWN there is
- * no second line: experts follow.
+ * `whole_heads`: q and k are normalized over all heads together. Without cosine nothing is rotated. `turned`: k and v
+ * contain heads after hc_rotate_heads, which q and the result of attention then are, too. Without DOWN there is no second
+ * line: experts follow.
  *
  * Weights are (columns, rows) operands, as hc_matmul takes its right side. QKV and GATE_UP replace three or two weights
  * that have no operand of their own. Norms: NULL if there is none. k and v have room for all tokens: row (token, batch,
@@ -53,7 +54,7 @@ typedef struct {
     int64_t key_bias_step;
     int64_t half, window;
     hc_layer_kind gate;
-    bool pairs, centered, parallel, whole_heads;
+    bool pairs, centered, parallel, whole_heads, turned;
     float epsilon, scale, cap, residual;
     const hc_format *activations;
     const hc_packed *k, *v; /* (tokens, batch, kv_heads, head_width), or NULL: */
@@ -61,6 +62,11 @@ typedef struct {
 } hc_llm_layer;
 /* With run->n_threads = 0 each step chooses its number of threads. */
 hc_status hc_run_llm_layer(const hc_run *run, const hc_llm_layer *layer, hc_error *error);
+
+/* Multiplies rows (rows, n) of x in place by Sylvester's matrix of n, a power of two, times 1 / sqrt(n): log2(n) stages of
+ * sums and differences of values whose distance is 1, 2, 4 ..., then the factor, each step rounded to float32. A second
+ * call gives x again, except for rounding. */
+void hc_rotate_heads(const hc_run *run, int64_t rows, int64_t n, float *x);
 
 /* A stack (experts, rows, columns): packed over the columns, or floats. NULL both: there is none. */
 typedef struct {

@@ -90,16 +90,16 @@ def attention(
     /,
 ) -> _Row: ...
 
-# layers: [((heads, kv_heads, head_width, hidden, half, pairs, gate, centered, parallel, whole_heads, window), (epsilon,
-# scale, cap, residual), norms, their biases, weights, their biases, sinks, bias of keys, cosine, sine, q_factor, k, v,
-# held)], where hc_llm_norm and hc_llm_weight name the tuples; returns x and the number of layers that ran
+# layers: [((heads, kv_heads, head_width, hidden, half, pairs, gate, centered, parallel, whole_heads, window, turned),
+# (epsilon, scale, cap, residual), norms, their biases, weights, their biases, sinks, bias of keys, cosine, sine, q_factor,
+# k, v, held)], where hc_llm_norm and hc_llm_weight name the tuples; returns x and the number of layers that ran
 def llm_layers(
     run: _Run,
     activations: _Format | None,
     x: NDArray[np.float32],
     layers: list[
         tuple[
-            tuple[int, int, int, int, int, bool, int, bool, bool, bool, int],
+            tuple[int, int, int, int, int, bool, int, bool, bool, bool, int, bool],
             tuple[float, float, float, float],
             tuple[NDArray[np.float32] | None, ...],
             tuple[NDArray[np.float32] | None, ...],
@@ -117,6 +117,9 @@ def llm_layers(
     ],
     /,
 ) -> tuple[NDArray[np.float32], int]: ...
+
+# rotates the rows along the last axis, in place
+def rotate_heads(run: _Run, x: NDArray[np.float32], /) -> None: ...
 
 # picked: the experts of each token, shares: their factors; numbers: (experts, hidden, gate, interleaved);
 # clamp: (alpha, limit), limit 0 without; stacks (experts, rows, columns) and their biases: gate, up, gate_up, down;

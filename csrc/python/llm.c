@@ -160,7 +160,8 @@ static bool are_legal(const hc_llm_layer *layer) {
         if (size[i] < 1 || size[i] > most)
             return false;
     return is_gate(layer->gate) && layer->heads % layer->kv_heads == 0 && layer->half >= 1 &&
-           layer->half <= layer->head_width / 2 && layer->held >= 0 && layer->held <= most * most && layer->window >= 0;
+           layer->half <= layer->head_width / 2 && layer->held >= 0 && layer->held <= most * most &&
+           layer->window >= 0 && (!layer->turned || (layer->head_width & (layer->head_width - 1)) == 0);
 }
 
 /* Runs the layer of a tuple, from x to out. Returns 0 if it ran, 1 if its arguments are not plain or it failed, -1 with
@@ -168,14 +169,14 @@ static bool are_legal(const hc_llm_layer *layer) {
 static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activations, PyArrayObject *x,
                      const float *from, float *to) {
     PyObject *norms, *norm_biases, *weights, *biases, *sinks, *key_bias, *cosine, *sine, *q_factor, *k, *v;
-    int pairs, gate, centered, parallel, whole_heads;
+    int pairs, gate, centered, parallel, whole_heads, turned;
     long long heads, kv_heads, head_width, hidden, half, window, before;
     hc_llm_layer layer = {.x = from, .out = to, .activations = activations};
-    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLpipppL)(ffff)O!O!O!O!OOOOOOOL", &heads, &kv_heads,
+    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLpipppLp)(ffff)O!O!O!O!OOOOOOOL", &heads, &kv_heads,
                         &head_width, &hidden, &half, &pairs, &gate, &centered, &parallel, &whole_heads, &window,
-                        &layer.epsilon, &layer.scale, &layer.cap, &layer.residual, &PyTuple_Type, &norms, &PyTuple_Type,
-                        &norm_biases, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &sinks, &key_bias, &cosine,
-                        &sine, &q_factor, &k, &v, &before))
+                        &turned, &layer.epsilon, &layer.scale, &layer.cap, &layer.residual, &PyTuple_Type, &norms,
+                        &PyTuple_Type, &norm_biases, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &sinks, &key_bias,
+                        &cosine, &sine, &q_factor, &k, &v, &before))
         return -1;
     if (PyTuple_GET_SIZE(norms) != HC_N_LLM_NORMS || PyTuple_GET_SIZE(norm_biases) != HC_N_LLM_NORMS ||
         PyTuple_GET_SIZE(weights) != HC_N_LLM_WEIGHTS || PyTuple_GET_SIZE(biases) != HC_N_LLM_WEIGHTS) {
@@ -197,6 +198,7 @@ static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activa
     layer.centered = centered;
     layer.parallel = parallel;
     layer.whole_heads = whole_heads;
+    layer.turned = turned;
     hc_held held = {.count = 0};
     hc_side side[HC_N_LLM_WEIGHTS];
     hc_error error;
@@ -259,6 +261,27 @@ PyObject *hc_llm_layers_method(PyObject *self, PyObject *args) {
     Py_XDECREF(out[0]);
     Py_XDECREF(out[1]);
     return answer;
+}
+
+PyObject *hc_rotate_heads_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *object;
+    hc_settings settings;
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OO", &run_object, &object) || !hc_parse_settings(run_object, &settings, &held))
+        return hc_give_up(&held);
+    PyArrayObject *x = (PyArrayObject *)object;
+    const int ndim = PyArray_CheckExact(object) ? PyArray_NDIM(x) : 0;
+    const int64_t n = ndim ? PyArray_DIM(x, ndim - 1) : 0;
+    if (n < 1 || (n & (n - 1)) != 0 || !is_floats(object, PyArray_SIZE(x)) || !PyArray_ISWRITEABLE(x)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "rotate_heads: expected contiguous float32 whose last axis is a power of two");
+        return hc_give_up(&held);
+    }
+    hc_error error = {.status = HC_OK}; /* it cannot fail */
+    hc_status status;
+    HC_WITHOUT_GIL((hc_rotate_heads(&settings.run, PyArray_SIZE(x) / n, n, PyArray_DATA(x)), HC_OK));
+    return hc_finish(status, &error, &held);
 }
 
 enum { N_STACKS = 4 };

@@ -78,6 +78,7 @@ def gptq(
     accumulator: int | None = None,
     activations: Format | str | None = None,
     tile: int | None = None,
+    shrinkage: float = 0.0,
 ) -> QuantizedArray:
     """Round a weight so that its layer's output changes least, to any format with steps or a table of levels.
 
@@ -122,6 +123,10 @@ def gptq(
         With `accumulator`: the integers that the layer's inputs are quantized to.
     tile : int, optional
         With `accumulator`: the number of values along k after which the machine stores its sum elsewhere.
+    shrinkage : float
+        0 or more. This share of the mean of the diagonal is added to the diagonal of h for all steps: scales, columns
+        and sweeps. `damping` is for the columns only. Inputs that are always 0 stay 0. 0.1 rounds better on other
+        inputs if there are few: docs/ptq.md has measurements.
 
     Returns
     -------
@@ -164,7 +169,7 @@ def gptq(
     True
     """
     options = {"order": order, "scales": scales, "damping": damping, "sweeps": sweeps, "refit": refit}
-    options |= {"accumulator": accumulator, "activations": activations, "tile": tile}
+    options |= {"accumulator": accumulator, "activations": activations, "tile": tile, "shrinkage": shrinkage}
     return warned(rounded_under(w, h, format, axis, mask, **options), "gptq", damping)
 
 
@@ -197,6 +202,7 @@ class Options:
     refits: int
     method: str = "gptq"
     limit: Limit | None = None
+    shrinkage: float = 0.0
 
     @classmethod
     def of(
@@ -210,21 +216,31 @@ class Options:
         accumulator: Any = None,
         activations: Any = None,
         tile: Any = None,
+        shrinkage: Any = 0.0,
     ) -> Options:
         """Return options, checked; errors name the method. Default of `damping`: that of the method."""
         _check_words(method, order, scales)
-        share = as_real(DAMPING[method] if damping is None else damping, f"{method}: damping", "a number")
-        if not 0 <= share < np.inf:
-            raise WrongValue(f"{method}: damping is {shown(damping)}, expected a finite number, 0 or more")
+        share, shrunk = (
+            _share(value, f"{method}: {name}")
+            for name, value in (("damping", DAMPING[method] if damping is None else damping), ("shrinkage", shrinkage))
+        )
         count = as_int(sweeps, f"{method}: sweeps", 0, _MOST)
         refits = as_int(int(refit) if isinstance(refit, bool) else refit, f"{method}: refit", 0)
-        return cls(order, scales, share, count, refits, method, _limit(method, accumulator, activations, tile))
+        limit = _limit(method, accumulator, activations, tile)
+        return cls(order, scales, share, count, refits, method, limit, shrunk)
 
     def unit(self, matrix: Array) -> float:
         """Return the value of which `damping` is a share: the mean of the diagonal, or the largest eigenvalue."""
         if self.method == "qronos":
             return _core.ptq_largest(runtime.run(), len(matrix), matrix, _STEPS) or 1.0
         return mean_of(matrix)
+
+
+def _share(value: Any, name: str) -> float:
+    found: float = as_real(value, name, "a number")
+    if not 0 <= found < np.inf:
+        raise WrongValue(f"{name} is {shown(value)}, expected a finite number, 0 or more")
+    return found
 
 
 def _limit(method: str, accumulator: Any, activations: Any, tile: Any) -> Limit | None:
@@ -253,6 +269,9 @@ def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options:
     refuse_infinite(x, f"{name}: w")
     columns = to_columns(x, axes)
     matrices = as_matrices(h, len(columns), columns.shape[1], name)
+    more = [_shrunk(matrix, options.shrinkage) for _, matrix in matrices] if options.shrinkage else []
+    if more:
+        matrices = [(rows, matrix + added) for (rows, matrix), added in zip(matrices, more, strict=True)]
     units = [options.unit(matrix) for _, matrix in matrices]
     crosses = h.cross if columns.size and isinstance(h, Hessian) else None
     drifts: list[tuple[Array, Array] | None] = [None] * len(matrices)
@@ -260,6 +279,7 @@ def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options:
         found = []
         crosses = crosses.reshape(-1, *crosses.shape[-2:])
         for i, ((rows, matrix), cross, unit) in enumerate(zip(matrices, crosses, units, strict=True)):
+            cross = cross + more[i] if more else cross
             found.append(_without_drift(columns[:, rows], matrix, cross, options, unit))
             if name == "qronos":
                 drifts[i] = columns[:, rows], cross
@@ -302,6 +322,12 @@ def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options:
     for other in others:
         q = no_worse(q, other, [_losses(one, columns, matrices) for one in (q, other)])
     return Rounding(q, used, int((diagonals == 0).sum()), changed)
+
+
+def _shrunk(matrix: Array, shrinkage: float) -> Array:
+    """Return what is added to a matrix: a share of the mean of its diagonal, 0 for inputs that are always 0."""
+    diagonal = np.diagonal(matrix)
+    return np.diag(np.where(diagonal > 0, shrinkage * mean_of(matrix), 0.0))
 
 
 def _begin(part: Part, options: Options, unit: float, chosen: bool, drift: tuple[Array, Array] | None) -> float:

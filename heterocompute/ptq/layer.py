@@ -20,7 +20,7 @@ from .hessian import Hessian
 from .methods import CALIBRATED, METHODS, by_method
 
 Array = np.ndarray[Any, Any]
-OPTIONS = ("order", "scales", "damping", "sweeps", "refit", "accumulator", "activations", "tile")
+OPTIONS = ("order", "scales", "damping", "sweeps", "refit", "accumulator", "activations", "tile", "shrinkage")
 
 
 class Layer(NamedTuple):

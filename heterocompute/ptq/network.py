@@ -320,8 +320,8 @@ def quantize(
         Pattern -> format, ``"skip"`` or None, also as a TOML file of `heterocompute.quantize_checkpoint`. Its patterns
         come before `format`.
     **options
-        `order`, `scales`, `damping`, `sweeps` and `refit` of `gptq` or `qronos`; `accumulator`, `activations` and
-        `tile` of `gptq`.
+        `order`, `scales`, `damping`, `sweeps`, `refit` and `shrinkage` of `gptq` or `qronos`; `accumulator`,
+        `activations` and `tile` of `gptq`.
 
     Notes
     -----

@@ -24,6 +24,7 @@ def qronos(
     refit: bool | int = True,
     axis: int | tuple[int, ...] | None = None,
     mask: Any = None,
+    shrinkage: float = 0.0,
 ) -> QuantizedArray:
     """Round a weight so that its output on the rounded network's inputs is closest to the unrounded network's output.
 
@@ -46,6 +47,8 @@ def qronos(
         0 or more. This share of the largest eigenvalue of the matrix, by 30 steps of power iteration, is added to the
         diagonal. If the matrix does not factor, ten times as much is added, with a warning. The authors use 1e-6, which
         needs many more inputs than the layer has: docs/ptq.md has measurements.
+    shrinkage : float
+        As in `gptq`; added to the cross matrix, too, so that w stays the solution without rounding.
 
     Returns
     -------
@@ -77,4 +80,5 @@ def qronos(
     True
     """
     options = {"order": order, "scales": scales, "damping": damping, "sweeps": sweeps, "refit": refit}
+    options["shrinkage"] = shrinkage
     return warned(rounded_under(w, h, format, axis, mask, method="qronos", **options), "qronos", damping)

@@ -251,3 +251,15 @@ def _attended(
                 answer = _fma(p[j], v[tile + j], answer)
             largest = most
         return np.asarray(answer / total, F)
+
+
+def rotate_heads(x: FloatArray) -> FloatArray:
+    """Return x times Sylvester's matrix of its last axis, a power of two, and 1 / sqrt(width)."""
+    width, half = x.shape[-1], 1
+    found = np.asarray(x, F).copy()
+    while half < width:
+        pairs = found.reshape(*x.shape[:-1], width // (2 * half), 2, half)
+        a, b = pairs[..., 0, :], pairs[..., 1, :]
+        found = np.stack([a + b, a - b], axis=-2).reshape(x.shape)
+        half *= 2
+    return np.asarray(found * F(1 / np.sqrt(width)), F)

@@ -44,6 +44,21 @@ def parts(q: hc.QuantizedArray) -> list[tuple[int, int | None]]:
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
+@pytest.mark.parametrize("bits", [2, 4, 6, 8])
+def test_a_matmul_has_the_products_of_log_multiply(bits: int, gamma: int) -> None:
+    codes, last = np.arange(2**bits, dtype=np.uint8)[:, None], 2 ** (bits - 1) - 2
+    packed = np.packbits(np.unpackbits(codes, axis=1, count=bits, bitorder="little"), axis=1, bitorder="little")
+    column = hc.QuantizedArray(
+        {"codes": packed, "scales": np.ones((2**bits, 1), np.float32)}, hc.Log(bits, gamma), (2**bits, 1), (1,)
+    )
+    wanted = hc.log_multiply(*every_pair(bits, gamma)).dequantize().reshape(2**bits, 2**bits)
+    exponents = codes.astype(int) & (last + 1)
+    inside = (exponents + exponents.T <= last) | (exponents == last + 1) | (exponents.T == last + 1)
+    found = hc.emulate.matmul(column, column.T, "float64", conversion="exact")
+    assert inside.sum() >= 2 ** (bits + 1) and np.array_equal(found[inside], wanted[inside])
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
 @pytest.mark.parametrize("bits", [2, 3, 4, 5])
 def test_every_product_of_codes(bits: int, gamma: int) -> None:
     a, b = every_pair(bits, gamma)

@@ -71,7 +71,8 @@ def test_a_gguf_file_is_the_folder(net: Any, tmp_path: Path) -> None:
 
 def test_bits_are_equal_on_every_instruction_set_and_thread_count(net: Any) -> None:
     packed = net.quantized("vsq4-g16-s4")
-    for weights, activations, kv_cache in ((None, None, None), (packed, "int8", "int8"), (packed, None, "int4-g16")):
+    caches = None, "int8", "int4-g16+had"
+    for weights, activations, kv_cache in zip((None, packed, packed), (None, "int8", None), caches, strict=True):
         wanted = net.logits(IDS, weights, activations, kv_cache)
         for isa in isas():
             for threads in (1, 3):
@@ -81,7 +82,7 @@ def test_bits_are_equal_on_every_instruction_set_and_thread_count(net: Any) -> N
 
 def assert_one_call_is_all_steps(net: Any, ids: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Assert that one call of the core for all layers has the bits of the single steps, and is the default."""
-    packed, calls = net.quantized("int8"), []
+    packed, calls, is_power = net.quantized("int8"), [], net.shape.head_width.bit_count() == 1
     whole = Run._chunked
 
     def counted(run: Run, layers: range, *args: Any) -> Any:
@@ -91,6 +92,7 @@ def assert_one_call_is_all_steps(net: Any, ids: Any, monkeypatch: pytest.MonkeyP
 
     for weights, activations, kv_cache in (
         (None, None, None), (packed, "int8", "int8"), (packed, None, "int4-g8"), (None, None, "bf16"),
+        (packed, None, "int4-g8+had" if is_power else None),
     ):  # fmt: skip
         found = []
         for way in (counted, lambda run, layers, x, turns: (x, 0)):

@@ -79,6 +79,15 @@ static void turn(const llm_job *job, const float *from, int64_t heads, float *to
                                    .pairs = layer->pairs});
 }
 
+/* Rotates the heads of q, k and v, or of an answer, for keys and values that are stored rotated. */
+static void rotate(const llm_job *job, int64_t heads, float *x) {
+    const hc_llm_layer *layer = job->layer;
+    if (!layer->turned)
+        return;
+    const hc_run run = run_of(job, (double)(job->rows * heads) * (double)layer->head_width);
+    hc_rotate_heads(&run, job->rows * heads, layer->head_width, x);
+}
+
 /* Copies columns [first, first + n) of rows of `whole` values. */
 static void take_columns(int64_t rows, int64_t whole, const float *from, int64_t first, int64_t n, float *to) {
     for (int64_t r = 0; r < rows; r++)
@@ -139,7 +148,9 @@ static hc_status attend(const llm_job *job, hc_error *error) {
                                 .bias = layer->key_bias,
                                 .bias_step = layer->key_bias_step};
     const hc_run run = run_of(job, 2.0 * (double)(job->rows * q) * (double)m);
-    return hc_attend_all(&run, &given, error);
+    const hc_status status = hc_attend_all(&run, &given, error);
+    rotate(job, layer->heads, job->answer);
+    return status;
 }
 
 static hc_status project(const llm_job *job, hc_error *error) {
@@ -170,6 +181,9 @@ static hc_status project(const llm_job *job, hc_error *error) {
     for (int64_t r = 0; layer->q_factor && r < rows; r++)
         for (int64_t i = 0; i < q; i++)
             job->turned_q[r * q + i] *= layer->q_factor[r % layer->n];
+    rotate(job, layer->heads, job->turned_q);
+    rotate(job, layer->kv_heads, job->turned_k);
+    rotate(job, layer->kv_heads, job->v);
     return HC_OK;
 }
 

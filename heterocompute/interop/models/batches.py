@@ -22,6 +22,10 @@ from ...base.float_env import call_back
 from ...base.texts import sentence
 
 EVERY = 4  # one of this many batches is held out
+ONCE = (
+    "is an iterator, which can be read once, but several passes are needed: pass a list, a DataLoader or a function "
+    "that returns the batches"
+)
 _WANTED = (
     "expected a DataLoader, a list of batches, a tensor, a dict of tensors, or a function without arguments that "
     "returns batches"
@@ -91,10 +95,7 @@ class Batches:
         """Yield each batch; refuse a second pass over batches that can be read only once."""
         self._passes += 1
         if self._is_iterator and self._passes > 1:
-            raise WrongValue(
-                f"{self.name} is an iterator, which can be read once, but several passes are needed: pass a list, a "
-                "DataLoader or a function that returns the batches"
-            )
+            raise WrongValue(f"{self.name} {ONCE}")
         count = 0
         for count, batch in enumerate(self._read(), 1):  # noqa: B007
             yield batch

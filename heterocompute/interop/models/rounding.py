@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from ...ptq.calibration import Calibration
 from ..torch.forms import formed, recipe_of, unturned, weight_now
 from ..torch.reading import computed_with
 from ..torch.walk import Layer, check_matches, matching
+from .batches import ONCE
 from .calibration import calibrated, calibrated_in_groups, calibrated_in_pairs
 from .copies import put, shared_copy
 from .weights import chosen_layers, weight_source
@@ -65,6 +66,8 @@ def rounded(
         if held is not None and judges is None:
             judges = calibrated(model, held, include, exclude, False, "quantize")
     else:
+        if sequential and isinstance(calibration, Iterator):
+            raise WrongValue(f"quantize: batches {ONCE}")
         apart = False if judges is not None else held
         groups = calibrated_in_groups(model, calibration, include, exclude, apart, limit, "quantize", True)
     again = _Again(model, layers, calibration, held, in_pairs) if sequential else None

@@ -226,6 +226,8 @@ def output_error(x: Array, w: Array, exact: Array, fmt: Format, clip: str | None
 
 def _scale(x: Array, largest: Array, way: str, alpha: float) -> Array:
     """Return float32 scales above 0 whose geometric mean of the largest and smallest is 1."""
+    if not len(x):
+        return np.ones(x.shape[1], np.float32)
     if way == "awq":
         size = np.sqrt(np.square(x, dtype=np.float64).mean(axis=0)) ** alpha
     else:

@@ -408,12 +408,11 @@ class KVCache:
         """Reserve memory for n more tokens of a layer; return the number of tokens, and the arrays of keys and values.
 
         Each array has shape (tokens, batch, heads, width) and is packed if the cache has a format. Its first tokens are
-        filled. The caller fills the next ones, then calls `advance`. The memory is on the CPU.
+        filled. The caller fills the next ones, with rotated heads if the format ends with ``+had``, then calls
+        `advance`. The memory is on the CPU.
         """
         if is_function(self.format):
             raise WrongValue(f"KVCache.room: {self.format} is a function of values, expected add, which calls it")
-        if self.is_turned:
-            raise WrongValue(f"KVCache.room: {self.format}+had rotates heads, expected add, which does it")
         if self._device_stream is not None:
             raise WrongType(f"KVCache.room: the cache is on {self.device}, expected one on the CPU: use add")
         begin, memory = self._with_room(layer, n)

@@ -4,7 +4,7 @@
     result    (p round(v M)) M
 
 M is Sylvester's matrix of the head width, +-1 / sqrt(width), and is its own inverse. A rotation spreads a large channel
-of a head over all of its values, which then need fewer bits.
+of a head over all of its values, which then need fewer bits. `reference.layers.rotate_heads` defines it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from ... import _heterocompute as _core
+from ...base import runtime
 from ...base.errors import WrongValue
 from ...formats import Format
 from ..arguments import as_format
-from ..matmul import linear
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 SUFFIX = "+had"
@@ -66,8 +67,10 @@ def check_width(width: int, name: str) -> None:
 
 def turned(x: FloatArray) -> FloatArray:
     """Rotate the last axis; a second call rotates back, except for float32 rounding."""
-    width = x.shape[-1]
-    return linear(np.ascontiguousarray(x).reshape(-1, width), sylvester(width)).reshape(x.shape)
+    found = np.array(x, np.float32, order="C")
+    if found.size:
+        _core.rotate_heads(runtime.run(), found)
+    return found
 
 
 @functools.cache

@@ -151,7 +151,7 @@ class Run:
     def _through(self, layers: range, x: FloatArray) -> FloatArray:
         """Run consecutive layers: as many as possible in one call of the C core, the rest step by step."""
         turns = self._turns(x.shape[1])
-        is_plain = self._is_plain() and not is_function(self.cache.format) and not self.cache.is_turned
+        is_plain = self._is_plain() and not is_function(self.cache.format)
         at, end = layers.start, layers.stop
         while at < layers.stop:
             if is_plain:
@@ -259,7 +259,7 @@ class Run:
             s, part, options = self.shape, self._tensors(i), self.shape.options
             numbers = (s.heads, s.kv_heads, s.head_width, s.hidden, s.rope.width // 2, s.rope.pairs,
                      GATES[s.activation], options.centered, s.parallel, options.qk_norm == "all",
-                     s.windows[i] or 0)  # fmt: skip
+                     s.windows[i] or 0, self.cache.is_turned)  # fmt: skip
             found = self._whole[i] = (
                 numbers,
                 (s.epsilon, s.scale, s.attention_cap or 0.0, s.residual_factor),

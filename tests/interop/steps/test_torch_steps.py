@@ -207,6 +207,31 @@ def test_calibrated_inputs_do_not_serve_methods_that_run_the_model() -> None:
         ht.convert(model, "int4", method="qronos", inputs=heard)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("method", ["rtn", "search", "gptq", "qronos", "awq", "learned"])
+def test_few_inputs_and_none(method: str) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+    x, steps = torch.randn(16, 16), {"steps": 2} if method == "learned" else {}
+    batches = [x[:8], x[8:]]
+
+    def converted(inputs: Any) -> Any:
+        return ht.convert(model, "int4-g8", method=method, inputs=inputs, **steps)
+
+    for inputs in (batches[0][:0], [batches[0][:1]], [0 * batches[0], 0 * batches[0]], lambda: iter([x[:2], x[2:4]])):
+        with torch.no_grad():
+            assert bool(converted(inputs)(x).isfinite().all())
+    with pytest.raises(ValueError, match="is empty, expected one batch or more"):
+        converted([])
+    with pytest.raises(ValueError, match=r"the model refuses batch \d \(float32 5x3\)"):
+        converted([batches[0], torch.zeros(5, 3)])
+    with pytest.raises(ValueError, match=r"'.*weight': Hessian: x has nan at index \(0, 0\)"):
+        converted([float("nan") * batches[0]])
+    if method in ("qronos", "awq", "learned"):
+        with pytest.raises(ValueError, match="is an iterator, which can be read once, but several passes are needed"):
+            converted(iter(batches))
+
+
 def test_learned_rounding_is_better_than_its_start_and_the_same_in_each_run() -> None:
     model, batches, x = network(outliers=4.0)
     options = {"inputs": batches, "activations": "int8"}
