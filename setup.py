@@ -166,6 +166,8 @@ class BuildExt(build_ext):
             Path(folder, PRECOMPILED).unlink(missing_ok=True)  # 24 MB each
         link = copy(ext)
         link.sources, link.extra_objects = [], objects
+        if sys.platform == "linux" and not (SANITIZE or self.inplace or self.editable_mode):
+            link.extra_link_args = [*ext.extra_link_args, "-Wl,--strip-all"]  # a wheel needs no names of kernels
         # Always link: an extension of other flags may lie there, newer than these objects.
         self.force = self.compiler.force = True
         super().build_extension(link)

@@ -20,12 +20,10 @@ import numpy as np
 from runner import options
 
 import heterocompute as hc
-from heterocompute import _heterocompute as core
-from heterocompute.base import runtime
 from heterocompute.products.columns import to_columns
 from heterocompute.products.grid_of import grid_of
 from heterocompute.ptq.gptq import damped_factor, turn_of
-from heterocompute.ptq.guarantee import Limit, budget_of, thresholds
+from heterocompute.ptq.guarantee import Limit, as_published, budget_of
 
 Judge = Callable[[Mapping[str, Any]], float]
 
@@ -37,10 +35,7 @@ def axe(w: Any, h: hc.ptq.Hessian, fmt: str, bits: int, tile: int) -> Any:
     budget = budget_of(plain, Limit(bits, hc.format("int8"), tile), "axe")
     order = turn_of(np.diagonal(h.matrix), "activation")
     factor, _, _ = damped_factor(h.matrix, order, 0.01)
-    sums, codes = np.zeros((2, budget.count, grid.rows)), np.empty(columns.shape, np.int32)
-    given = budget.core(sums[0], sums[1], thresholds(columns, grid.scale, grid.group, budget), True)
-    core.ptq_columns(runtime.run(), grid.core(), columns, factor, order, None, codes, None, given)
-    return grid.quantized(codes, w.dtype.name)
+    return grid.quantized(as_published(grid, columns, budget, factor, order), w.dtype.name)
 
 
 def network(kind: str, path: Path, count: int) -> tuple[dict[str, Any], Any, Any, Judge]:

@@ -411,7 +411,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     Parameters
     ----------
     mode : {"stdout", "dicts"}
-        Print, or return a dict.
+        Print, the kernels as their number, or return a dict.
 
     Returns
     -------
@@ -428,6 +428,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     found = config()
     if mode == "dicts":
         return found
+    found["kernels"] = f"{len(found['kernels'])}, which show_config('dicts') lists"
     for name, value in found.items():
         print(f"{name:10s} {' '.join(value) if isinstance(value, list) else value}")
     return None

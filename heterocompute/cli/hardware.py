@@ -279,7 +279,7 @@ def _several(arguments: argparse.Namespace, network: Any, chips: Sequence[Any]) 
     if arguments.plot:
         raise UsageError("--plot needs one DEVICE, whose roof it draws")
     options = {"dtype": arguments.dtype, "batch": batch_of(arguments), "kv_cache": arguments.kv_cache}
-    rows = hw.compare(chips, network, arguments.format, **options)
+    rows = hw.compare(network, chips, format=arguments.format, **options)
     for row in rows:  # there is no price
         for key in ("price", "performance_price", "cost", "cost_each"):
             del row[key]

@@ -172,9 +172,8 @@ def _step(one: _Graph, other: _Graph, node: Any, twin: Any, values: Any, real: A
         return run_node(other.opsets, twin, changed), "operation", f"b reads {own} in place of {mine}"
 
     tests = {"weights": weights, "operation": operation, "wiring": wiring}
-    return Step(
-        label, wanted, lambda: run_node(other.opsets, twin, seen), _bound(one, node, values, wanted), drift, tests
-    )
+    found, again = lambda: run_node(other.opsets, twin, seen), lambda: run_node(one.opsets, node, values)
+    return Step(label, wanted, found, _bound(one, node, values, wanted), drift, tests, again)
 
 
 def _bound(graph: _Graph, node: Any, values: Mapping[str, Any], wanted: list[Any]) -> Any:

@@ -33,7 +33,8 @@ def _steps(a: Any, b: Any, ids: Any, ids_b: Any) -> Iterator[Step]:
     k = max(max(role.shape) for role in a.weights.values() if len(role.shape) == 2)
     x, y = run_a.embedded(ids), real.embedded(ids_b)
     yield Step("embedding", [x], lambda: [run_b.embedded(ids)], EPS * largest_of([x]), drift_of([x], [y]),
-               _tests(a, b, ["token_embd.weight", "position_embd.weight"], lambda run: run.embedded(ids)))  # fmt: skip
+               _tests(a, b, ["token_embd.weight", "position_embd.weight"], lambda run: run.embedded(ids)),
+               lambda: [a.run().embedded(ids)])  # fmt: skip
     for i in range(a.shape.layers):
         into = x
         x, y = run_a.layer(i, into), real.layer(i, y)
@@ -44,13 +45,14 @@ def _steps(a: Any, b: Any, ids: Any, ids_b: Any) -> Iterator[Step]:
 
         bound = COMPOSITE * 2 * (k + 1) * eps_of([x]) * largest_of([x])
         yield Step(f"layer {i}", [x], partial(_listed, found, b), bound, drift_of([x], [y]),
-                   _tests(a, b, roles, found))  # fmt: skip
+                   _tests(a, b, roles, found), partial(_listed, found, a))  # fmt: skip
     last = x
     x, y = run_a.scores(run_a.normed(last)), real.scores(real.normed(y))
     bound = COMPOSITE * 2 * (k + 1) * EPS * largest_of([x])
     output = ["output.weight", "output.bias", "output_norm.weight", "output_norm.bias", "token_embd.weight"]
     yield Step("output", [x], lambda: [run_b.scores(run_b.normed(last))], bound, drift_of([x], [y]),
-               _tests(a, b, output, lambda run: run.scores(run.normed(last))))  # fmt: skip
+               _tests(a, b, output, lambda run: run.scores(run.normed(last))),
+               lambda: _listed(lambda run: run.scores(run.normed(last)), a))  # fmt: skip
 
 
 def _listed(compute: Callable[[Any], Any], net: Any) -> list[Any]:

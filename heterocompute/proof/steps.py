@@ -35,6 +35,8 @@ class Step:
         The difference of both runs, in units of the largest output.
     tests : mapping of str to callable
         Hypotheses in their order.
+    again : callable, optional
+        Returns the outputs of a from the same inputs, of another run.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Step:
     bound: Any
     drift: float | None = None
     tests: Mapping[str, Test] = field(default_factory=dict)
+    again: Callable[[], Sequence[Any]] | None = None
 
 
 def diff_steps(steps: Iterable[Step], inputs_at: Any = None) -> Difference:
@@ -62,11 +65,10 @@ def diff_steps(steps: Iterable[Step], inputs_at: Any = None) -> Difference:
         if residual <= 1:
             continue
         tested: list[tuple[str, float]] = [("nondeterminism", np.inf)]
-        if residual_of(found, step.found(), 0.0) > 0:
-            tested = [("nondeterminism", 0.0)]
-            return Difference(
-                False, step.name, "nondeterminism", 0.0, tested, rows, ["b has other outputs in a second run"]
-            )
+        for side, first, run in (("a", step.wanted, step.again), ("b", found, step.found)):
+            if run is not None and residual_of(first, run(), 0.0) > 0:
+                tested, words = [("nondeterminism", 0.0)], [f"{side} has other outputs in a second run"]
+                return Difference(False, step.name, "nondeterminism", 0.0, tested, rows, words)
         for name, test in step.tests.items():
             if (answer := test()) is None:
                 continue

@@ -13,6 +13,7 @@ from ..arrays.foreign import alike
 from ..arrays.sparse import pattern_of
 from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
+from ..base.lazy import renamed
 from ..base.texts import counted
 from ..base.values import as_real
 
@@ -110,14 +111,15 @@ def _row_blocks(matrix: Array) -> Iterator[slice]:
 
 
 @counts_subnormals
-def sparsegpt(w: ArrayLike, hessian: ArrayLike, pattern: str = "2:4", damping: float = 0.01) -> Any:
+@renamed(hessian="h")
+def sparsegpt(w: ArrayLike, h: ArrayLike, pattern: str = "2:4", damping: float = 0.01) -> Any:
     """Prune weights column by column, and correct the remaining columns for the removed values.
 
     Parameters
     ----------
     w : array_like, (outputs, inputs)
         Floats.
-    hessian : array_like, (inputs, inputs), or hc.ptq.Hessian
+    h : array_like, (inputs, inputs), or hc.ptq.Hessian
         ``x.T @ x`` for inputs x of the layer, times any constant.
     pattern : str
         N:M along the inputs.
@@ -132,7 +134,7 @@ def sparsegpt(w: ArrayLike, hessian: ArrayLike, pattern: str = "2:4", damping: f
     Raises
     ------
     TypeError
-        w or hessian is not a float array, or damping is not a number.
+        w or h is not a float array, or damping is not a number.
     ValueError
         The shapes do not match, there is a NaN or an infinity, values overflow, damping is below 0, the damped matrix
         is not positive definite, or the pattern is unknown.
@@ -154,24 +156,24 @@ def sparsegpt(w: ArrayLike, hessian: ArrayLike, pattern: str = "2:4", damping: f
     True
     """
     n, m = pattern_of(pattern, "sparsegpt")
-    weights, h = _matrix(w, "sparsegpt: w"), _matrix(getattr(hessian, "matrix", hessian), "sparsegpt: hessian")
+    weights, damped = _matrix(w, "sparsegpt: w"), _matrix(getattr(h, "matrix", h), "sparsegpt: h")
     inputs = weights.shape[1]
-    if h.shape != (inputs, inputs):
-        raise WrongValue(f"sparsegpt: hessian has shape {h.shape}, expected ({inputs}, {inputs})")
+    if damped.shape != (inputs, inputs):
+        raise WrongValue(f"sparsegpt: h has shape {damped.shape}, expected ({inputs}, {inputs})")
     share = as_real(damping, "sparsegpt: damping", "a number")
     if not 0 <= share < np.inf:
         raise WrongValue(f"sparsegpt: damping is {shown(damping)}, expected a finite number, 0 or more")
     if not weights.size:
         return alike(weights.astype(np.float32), w)
-    dead = np.diag(h) == 0
+    dead = np.diag(damped) == 0
     weights[:, dead] = 0
     with np.errstate(over="ignore"):
-        h[np.diag_indices(inputs)] += np.where(dead, 1.0, share * np.mean(np.diag(h)))
+        damped[np.diag_indices(inputs)] += np.where(dead, 1.0, share * np.mean(np.diag(damped)))
     try:
-        np.linalg.cholesky(h)  # a matrix that is not positive definite may also have an inverse
-        upper = np.linalg.cholesky(np.linalg.inv(h)).T
+        np.linalg.cholesky(damped)  # a matrix that is not positive definite may also have an inverse
+        upper = np.linalg.cholesky(np.linalg.inv(damped)).T
     except np.linalg.LinAlgError:
-        raise WrongValue("sparsegpt: hessian is not positive definite; raise damping") from None
+        raise WrongValue("sparsegpt: h is not positive definite; raise damping") from None
     width = max(_BLOCK // m, 1) * m
     with np.errstate(over="ignore", invalid="ignore"):
         for first in range(0, inputs, width):

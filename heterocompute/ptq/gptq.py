@@ -26,7 +26,7 @@ from ..products.quantize import quantize
 from ..products.scale_search import no_worse, search_scales
 from ..training.latent import refuse_latent
 from .error import layer_axis
-from .guarantee import Limit, budget_of, round_within
+from .guarantee import Limit, as_published, budget_of, round_within
 from .hessian import Hessian, as_matrices
 from .levels import Part, refit_levels
 
@@ -39,6 +39,9 @@ _WIDEST = 48  # bits of an accumulator
 _HARDER = 10.0  # factor of the damping if a matrix does not factor
 _STEPS = 30  # of the power iteration
 DAMPING = {"gptq": 0.01, "qronos": 1e-3}  # shares of `Options.unit`
+# Times the damping, with an accumulator, for the choice between the improved rounding and the published one. Searched
+# scales and sweeps fit the calibration inputs more closely. On other inputs of MiniLM's layers they lost up to .08 dB.
+FIRMER = (1.0, 5.0, 20.0)
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,8 @@ def gptq(
     inverse: Chee et al., "QuIP", NeurIPS 2023 (arXiv 2307.13304), section 3. Sweeps: Behdin et al., "QuantEase", 2023
     (arXiv 2309.01885), algorithm 1. Patterns: Frantar and Alistarh, "SparseGPT", ICML 2023 (arXiv 2301.00774).
     Accumulators: Colbert et al., "Accumulator-Aware Post-Training Quantization", 2024 (arXiv 2409.17092), which is one
-    of the candidates; the best candidate of each row by its error is improved by sweeps within the bound.
+    of the candidates; the best candidate of each row by its error is improved by sweeps within the bound. The result
+    is the published form if that has less error under the damping, 5 or 20 times as much.
     Memory in addition to the arguments: one matrix of h's size, two of w's in float64 and 64 MiB; three more of h's
     size if it has `cross`.
 
@@ -292,7 +296,7 @@ def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options:
         return Rounding(grid.quantized(np.zeros(columns.shape, np.int32), x.dtype.name), options.damping, 0, ())
     if options.scales == "search":
         grid = search_scales(grid, columns if grid.pattern is None else columns * grid.pattern.mask, diagonals)
-    parts, used = [], options.damping
+    parts, published, firmer, used = [], [], [], options.damping
     refits, rounds = min(options.refits, options.sweeps), np.zeros(options.sweeps, np.int64)
     for (rows, matrix), unit, drift in zip(matrices, units, drifts, strict=True):
         own = columns if len(matrices) == 1 else np.ascontiguousarray(columns[:, rows])
@@ -303,6 +307,8 @@ def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options:
             continue
         turn = turn_of(np.diagonal(matrix), options.order)
         factor, _, damping = damped_factor(matrix, turn, options.damping, unit, name)
+        published.append(as_published(grid_of(plain).of_rows(rows), own, budget, factor, turn))
+        firmer.append((rows, matrix, damping * unit))
         part.matrix = matrix + damping * unit * np.eye(len(matrix))  # few inputs do not know the rest of the budget
         rounds += round_within(part, budget, np.diagonal(matrix), factor, turn, options.sweeps, refits)
         used = max(used, damping)
@@ -313,6 +319,12 @@ def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options:
     q = grid.quantized(codes, x.dtype.name)
     del codes, parts
     if budget is not None:
+        other = grid_of(plain).quantized(np.concatenate(published, axis=1), x.dtype.name)
+        for times in FIRMER:
+            damped = [(rows, matrix + times * added * np.eye(len(matrix))) for rows, matrix, added in firmer]
+            lost, least = (float(np.cumsum(_losses(one, columns, damped))[-1]) for one in (q, other))
+            if least < lost:
+                q = other
         return Rounding(q, used, int((diagonals == 0).sum()), changed)
     others = [plain]
     if (has_pattern(fmt) and mask is None) or (fmt.learns_codebook and options.scales == "search"):

@@ -144,6 +144,14 @@ def round_within(
     return changed
 
 
+def as_published(grid: Grid, w: Array, budget: Budget, factor: Array, order: Array) -> Array:
+    """Round columns within a budget in the form of Colbert et al., with the scales of plain rounding; return codes."""
+    codes, sums = np.empty(w.shape, np.int32), np.zeros((2, budget.count, grid.rows))
+    given = budget.core(sums[0], sums[1], thresholds(w, grid.scale, grid.group, budget), True)
+    _core.ptq_columns(runtime.run(), grid.core(), w, factor, order, None, codes, None, given)
+    return codes
+
+
 def _levels(grid: Grid, codes: Array) -> Array:
     found: Array = codes.astype(np.float64)
     return found if grid.zero is None else found - grid.zero[grid.group]

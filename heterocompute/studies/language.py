@@ -12,6 +12,7 @@ import math
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from ..ptq.network import calibrate
 from ..ptq.rotate import NORM_OF
 from ..report.study import STORED
 from ..zoo.llm.inputs import text_ids_of
-from .accumulators import bits_of
+from .accumulators import FEW as INPUTS, bits_of, inputs_of
 from .callers import finite
 from .chip import decoding
 from .keeping import ways_of
@@ -101,6 +102,7 @@ def study_text(request: Request) -> Study:
     clock = _Times(is_timed(request.timing, values, "study"))
     rows, layers, per_layer = [], [], []
     states: dict[int, Any] = {}  # states of the stored network
+    few = lru_cache(1)(lambda: _first_inputs(net, ids, names))
     kept = KeptResults(request.keep, "study")
     if kept:
         digests = [(name, digest_of(net.weights[name])) for name in net.weights]
@@ -127,7 +129,7 @@ def study_text(request: Request) -> Study:
                 "numbers": [_finite(one) for one in numbers],
                 "alone": {name: _finite(one) for name, one in zip(made, each, strict=False)},
                 "columns": columns,
-                "bits": [bits_of(text, kind, {**net.weights, **made}, names, dict) for _, kind, _, text in ways],
+                "bits": [bits_of(text, kind, {**net.weights, **made}, names, few) for _, kind, _, text in ways],
             }
 
         result = kept.get((ways_of(entry, names), ways, kinds, bool(request.per_layer), chip, clock.measures), work)
@@ -169,6 +171,12 @@ def study_text(request: Request) -> Study:
         which = " and ".join(f"{method} is" for method in calibrated)
         notes.append(f"{which} calibrated with the first {len(calibration)} tokens, which are not evaluated")
     return Study(rows, layers, ["perplexity", "kl", "agreement"], [], per_layer, notes=notes + kept.notes)
+
+
+def _first_inputs(net: Any, ids: Any, names: list[str]) -> dict[str, Any]:
+    """Return the inputs of each matrix for the first tokens, from a run with matrices in float32."""
+    held = {name: np.asarray(net.weights[name], np.float32) for name in names}
+    return inputs_of(lambda weights, _: net.logits(ids[:INPUTS], weights=weights), held, names)
 
 
 def _rounded(

@@ -55,7 +55,7 @@ class Study(Tabular, Stored):
         - ``machine_us`` and ``machine_uj``, with a machine: modelled time and energy of an inference of the network.
           None for formats that the machine's multipliers cannot have, and for several formats in one row.
         - ``mac_pj`` and ``mac_um2``, with ``"mac"``: energy and area of one multiply-add.
-        - Of a language model: ``kv_cache`` (text or None), ``kv_bits``; ``needed_bits`` is None; with a device
+        - Of a language model: ``kv_cache`` (text or None), ``kv_bits``; with a device
           ``tokens_per_s`` (modelled decoding of one sequence after 4096 tokens, or the context) and ``kv_bytes`` of
           these tokens.
     layers : list of dict

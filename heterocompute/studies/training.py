@@ -14,6 +14,7 @@ import numpy as np
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.keeping.results import KeptResults
+from ..base.lazy import renamed
 from ..base.progress import Progress, Steps
 from ..base.values import as_int, as_list
 from ..report.files import Tabular, write_text
@@ -133,6 +134,7 @@ class TrainingStudy(Tabular, Stored):
 
 
 @counts_subnormals
+@renamed(rate="lr")
 def study_training(
     make_model: Any,
     recipes: Iterable[Recipe | str],
@@ -140,7 +142,7 @@ def study_training(
     steps: int = 200,
     seeds: int = 3,
     batch: int | None = None,
-    rate: float | None = None,
+    lr: float | None = None,
     progress: Progress | bool | None = None,
     keep: str | os.PathLike[str] | None = None,
 ) -> TrainingStudy:
@@ -159,7 +161,7 @@ def study_training(
         Number of steps, and of trainings per recipe.
     batch : int, optional
         Batch size. Default: that of the network, or 32.
-    rate : float, optional
+    lr : float, optional
         Learning rate of AdamW for a function, with a cosine schedule.
     progress : callable or bool, optional
         As in `heterocompute.study`, with one step per training.
@@ -191,14 +193,14 @@ def study_training(
         )
     if not is_network and (data is None or len(data) != 4):
         raise WrongValue("study_training: data is missing, expected (train_x, train_y, test_x, test_y)")
-    if is_network and (data is not None or rate is not None):
+    if is_network and (data is not None or lr is not None):
         raise WrongValue("study_training: a network of the zoo has data and a learning rate of its own, expected none")
     size = as_int(make_model.batch if is_network and batch is None else batch or 32, "study_training: batch", 1)
     curves: dict[str, list[list[float]]] = {}
     seen: dict[str, list[dict[str, Any]]] = {}
     table: list[dict[str, Any]] = []
     kept = KeptResults(keep, "study_training")
-    kept.belongs_to(make_model, data, steps, size, rate)
+    kept.belongs_to(make_model, data, steps, size, lr)
     step = Steps(len(chosen) * seeds, progress, "study_training")
     for name, recipe in chosen.items():
         scores, skipped = [], 0
@@ -206,7 +208,7 @@ def study_training(
             step(f"{name}, seed {seed}")
 
             def trained(recipe: Recipe = recipe, seed: int = seed) -> dict[str, Any]:
-                trainer = _trainer(make_model, recipe, data, seed, rate)
+                trainer = _trainer(make_model, recipe, data, seed, lr)
                 watch = Watch(trainer.states, max(steps // WATCHED, 1), getattr(trainer, "host", np.asarray))
                 curve = _trained(trainer, _batches(make_model, data, size, steps, seed), steps)
                 watch.close()
@@ -244,12 +246,12 @@ def _named(recipes: Iterable[Recipe | str]) -> dict[str, Recipe]:
     return {BASE: base, **found}
 
 
-def _trainer(make_model: Any, recipe: Recipe, data: Any, seed: int, rate: float | None) -> Any:
+def _trainer(make_model: Any, recipe: Recipe, data: Any, seed: int, lr: float | None) -> Any:
     if isinstance(make_model, Network):
         return NetworkTrainer(make_model, recipe, seed)
     from ..interop.torch.recipes.trainer import ModelTrainer  # torch
 
-    return ModelTrainer(make_model(seed), recipe, data, rate)
+    return ModelTrainer(make_model(seed), recipe, data, lr)
 
 
 def _batches(make_model: Any, data: Any, size: int, steps: int, seed: int) -> Iterator[tuple[Any, Any]]:

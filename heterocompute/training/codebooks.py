@@ -13,6 +13,7 @@ from ..arrays.quantized import QuantizedArray
 from ..arrays.unpacked import code_geometry, row_codes
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
+from ..base.lazy import renamed
 from ..formats import Format
 
 __all__ = ["codebook_gradient", "codebook_step"]
@@ -23,12 +24,13 @@ BLOCK = 1 << 22  # codes unpacked at a time
 
 
 @counts_subnormals
-def codebook_gradient(grad_w: ArrayLike, q: QuantizedArray) -> Array:
+@renamed(grad_w="dw")
+def codebook_gradient(dw: ArrayLike, q: QuantizedArray) -> Array:
     """Compute the gradient for a codebook from the gradient for its values.
 
     Parameters
     ----------
-    grad_w : array_like
+    dw : array_like
         dL/dW, of q's shape.
     q : QuantizedArray
         Array of a `Codebook` format.
@@ -36,15 +38,15 @@ def codebook_gradient(grad_w: ArrayLike, q: QuantizedArray) -> Array:
     Returns
     -------
     ndarray of float32
-        Same shape as ``q.components["codebook"]``. For each centroid: the sum over its members, in C order of `grad_w`,
+        Same shape as ``q.components["codebook"]``. For each centroid: the sum over its members, in C order of `dw`,
         of the gradient times the scale of the member's group, in float64.
 
     Raises
     ------
     TypeError
-        q is not an array of a codebook format, or grad_w is not a float array.
+        q is not an array of a codebook format, or dw is not a float array.
     ValueError
-        grad_w has another shape.
+        dw has another shape.
 
     Notes
     -----
@@ -58,9 +60,9 @@ def codebook_gradient(grad_w: ArrayLike, q: QuantizedArray) -> Array:
     (array([[1., 6.]], dtype=float32), array([[ 0.75, -2.  ]], dtype=float32))
     """
     fmt = _codebook_format(q, "codebook_gradient")
-    gradient = as_array(grad_w, "codebook_gradient: grad_w")
+    gradient = as_array(dw, "codebook_gradient: dw")
     if gradient.shape != q.shape:
-        raise WrongValue(f"codebook_gradient: grad_w has shape {gradient.shape}, expected {q.shape}")
+        raise WrongValue(f"codebook_gradient: dw has shape {gradient.shape}, expected {q.shape}")
     codebook = q.components["codebook"]
     if not q.size:
         return np.zeros(codebook.shape, np.float32)
@@ -80,14 +82,15 @@ def codebook_gradient(grad_w: ArrayLike, q: QuantizedArray) -> Array:
 
 
 @counts_subnormals
-def codebook_step(q: QuantizedArray, grad: ArrayLike, lr: float) -> QuantizedArray:
+@renamed(grad="gradient")
+def codebook_step(q: QuantizedArray, gradient: ArrayLike, lr: float) -> QuantizedArray:
     """Take one step of gradient descent on a codebook and return the new array.
 
     Parameters
     ----------
     q : QuantizedArray
         Array of a `Codebook` format.
-    grad : array_like
+    gradient : array_like
         Result of `codebook_gradient`, or any direction of its shape.
     lr : float
         The learning rate.
@@ -95,14 +98,14 @@ def codebook_step(q: QuantizedArray, grad: ArrayLike, lr: float) -> QuantizedArr
     Returns
     -------
     QuantizedArray
-        With the codebook ``float32(codebook - lr * grad)``, computed in float64. It shares codes and scales with q.
+        With the codebook ``float32(codebook - lr * gradient)``, computed in float64. It shares codes and scales with q.
 
     Raises
     ------
     TypeError
-        q is not an array of a codebook format, grad is not a float array, or lr is not a number.
+        q is not an array of a codebook format, gradient is not a float array, or lr is not a number.
     ValueError
-        grad has another shape, or the step is not finite.
+        gradient has another shape, or the step is not finite.
 
     Examples
     --------
@@ -112,13 +115,13 @@ def codebook_step(q: QuantizedArray, grad: ArrayLike, lr: float) -> QuantizedArr
     array([0.625, 0.625, 7.   , 7.   ], dtype=float32)
     """
     _codebook_format(q, "codebook_step")
-    gradient, codebook = as_array(grad, "codebook_step: grad"), q.components["codebook"]
-    if gradient.shape != codebook.shape:
-        raise WrongValue(f"codebook_step: grad has shape {gradient.shape}, expected {codebook.shape}")
+    slope, codebook = as_array(gradient, "codebook_step: gradient"), q.components["codebook"]
+    if slope.shape != codebook.shape:
+        raise WrongValue(f"codebook_step: gradient has shape {slope.shape}, expected {codebook.shape}")
     if isinstance(lr, (bool, np.bool_)) or not isinstance(lr, (int, float, np.integer, np.floating)):
         raise WrongType(f"codebook_step: lr is {shown(lr)} of type {type(lr).__name__}, expected a number")
     with np.errstate(over="ignore", invalid="ignore"):
-        moved = (codebook.astype(np.float64) - np.float64(lr) * gradient.astype(np.float64)).astype(np.float32)
+        moved = (codebook.astype(np.float64) - np.float64(lr) * slope.astype(np.float64)).astype(np.float32)
     if not np.isfinite(moved).all():
         raise WrongValue(f"codebook_step: with lr {shown(lr)} a centroid is no longer finite")
     return QuantizedArray({**q.components, "codebook": moved}, q.format, q.shape, q.axis, q.source_dtype)

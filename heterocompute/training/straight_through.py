@@ -128,12 +128,13 @@ def fake_quantize(
 
 
 @counts_subnormals
-def sr_ste(g: ArrayLike, w: ArrayLike, mask: ArrayLike, decay: float = 2e-4) -> Any:
+@renamed(g="dw")
+def sr_ste(dw: ArrayLike, w: ArrayLike, mask: ArrayLike, decay: float = 2e-4) -> Any:
     """Add a decay of pruned weights to a gradient, so that the pattern settles.
 
     Parameters
     ----------
-    g, w : array_like
+    dw, w : array_like
         dL/d(w * mask), and the weights.
     mask : array_like of bool
         True for nonzeros.
@@ -142,7 +143,7 @@ def sr_ste(g: ArrayLike, w: ArrayLike, mask: ArrayLike, decay: float = 2e-4) -> 
     Returns
     -------
     ndarray of float32
-        ``g + decay * (1 - mask) * w``; a tensor of g's dtype if g is a tensor.
+        ``dw + decay * (1 - mask) * w``; a tensor of dw's dtype if dw is a tensor.
 
     Raises
     ------
@@ -159,16 +160,16 @@ def sr_ste(g: ArrayLike, w: ArrayLike, mask: ArrayLike, decay: float = 2e-4) -> 
     >>> hc.training.sr_ste(np.float32([1, 1]), np.float32([4, 4]), [True, False], decay=0.5)
     array([1., 3.], dtype=float32)
     """
-    gradient, weights = as_array(g, "sr_ste: g"), as_array(w, "sr_ste: w")
+    gradient, weights = as_array(dw, "sr_ste: dw"), as_array(w, "sr_ste: w")
     kept = _mask(mask, "sr_ste: mask")
     if not gradient.shape == weights.shape == kept.shape:
-        raise WrongValue(f"sr_ste: g has shape {gradient.shape}, w {weights.shape} and mask {kept.shape}")
+        raise WrongValue(f"sr_ste: dw has shape {gradient.shape}, w {weights.shape} and mask {kept.shape}")
     decay = as_real(decay, "sr_ste: decay", "a number")
     if not isfinite(decay):
         raise WrongValue(f"sr_ste: decay is {decay}, expected a finite number")
     pull = np.float32(decay) * weights.astype(np.float32)
     answer = gradient.astype(np.float32) + np.where(kept, np.float32(0), pull)
-    return answer if isinstance(g, np.ndarray) else alike(answer.astype(gradient.dtype, copy=False), g)
+    return answer if isinstance(dw, np.ndarray) else alike(answer.astype(gradient.dtype, copy=False), dw)
 
 
 @counts_subnormals

@@ -39,7 +39,7 @@ TAKES: dict[str, Callable[[Any], Any]] = {
     "wanda: w": lambda a: hc.scores.wanda(a, X),
     "encode_eie: w": lambda a: hc.encode_eie(a, elements=2),
     "encode_bitmap: a": hc.encode_bitmap,
-    "codebook_gradient: grad_w": lambda a: hc.codebook_gradient(a, hc.quantize(X, "cb4")),
+    "codebook_gradient: dw": lambda a: hc.codebook_gradient(a, hc.quantize(X, "cb4")),
     "emulate.matmul: a": lambda a: hc.emulate.matmul(a, X),
     "study: weights": lambda a: hc.study(a, ["int8"]),
     "study: weights['w']": lambda a: hc.study({"w": a}, ["int8"]),

@@ -89,7 +89,7 @@ CALLS: dict[str, tuple[Any, dict[str, Any]]] = {
     "permute_channels": (hc.permute_channels, {"w": W, "pattern": "2:4", "axis": -1, "effort": "fast"}),
     "permute_linear": (hc.permute_linear, {"first": W, "bias": W[:, 0], "second": W.T, "permutation": np.arange(8)}),
     "wanda": (hc.scores.wanda, {"w": W, "x": W}),
-    "sparsegpt": (hc.scores.sparsegpt, {"w": W, "hessian": np.eye(16), "pattern": "2:4", "damping": 0.01}),
+    "sparsegpt": (hc.scores.sparsegpt, {"w": W, "h": np.eye(16), "pattern": "2:4", "damping": 0.01}),
     "SparseArray": (
         hc.SparseArray,
         {"components": S.components, "format": S.format, "shape": (8, 16), "axis": (1,), "source_dtype": "float32"},

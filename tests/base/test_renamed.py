@@ -32,6 +32,15 @@ OLD: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (lambda **more: hc.ptq.search(NET, ["int4"], {}, **more), {"calibration": 1}, "search: calibration .* inputs="),
     (lambda **more: hc.verify("a", "b", **more), {"calibration": 1}, "verify: calibration .* expected inputs="),
     (lambda **more: hc.ptq.rotate(**more), {"net": None}, "rotate: net .* expected network="),
+    (lambda **more: hc.codebook_gradient(q=W, **more), {"grad_w": W}, "codebook_gradient: grad_w .* expected dw="),
+    (lambda **more: hc.codebook_step(W, lr=1.0, **more), {"grad": W}, "codebook_step: grad .* expected gradient="),
+    (lambda **more: hc.training.sr_ste(w=W, mask=W, **more), {"g": W}, "sr_ste: g .* expected dw="),
+    (lambda **more: hc.training.linear_step(W, W, **more), {"g": W}, "linear_step: g .* expected dy="),
+    (lambda **more: hc.training.attention_step(W, W, W, **more), {"g": W}, "attention_step: g .* expected dy="),
+    (lambda **more: hc.scores.sparsegpt(W, **more), {"hessian": W}, "sparsegpt: hessian .* expected h="),
+    (lambda **more: hc.study_training(None, [], **more), {"rate": 0.1}, "study_training: rate .* expected lr="),
+    (lambda **more: hw.accelerators.eie().report(**more), {"model": "digits"}, "report: model .* expected network="),
+    (lambda **more: hw.Machine.named("eyeriss").report(**more), {"model": "digits"}, "model .* expected network="),
     (lambda **more: hw.mapper.search(*[None] * 2, **more), {"workers": 2}, "search: workers .* expected threads="),
 ]
 
@@ -43,6 +52,16 @@ def test_an_old_argument_is_an_error_with_the_new_one(
     with pytest.raises(TypeError, match=words) as caught:
         call(**old)
     assert isinstance(caught.value, hc.ArgumentError) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("devices", ["t4", ["h100-sxm", "t4"], hw.device("t4")])
+def test_compare_has_the_order_of_roofline(devices: Any) -> None:
+    with pytest.raises(TypeError, match=r"compare: network is .* expected a network: compare\(network, devices\)"):
+        hw.compare(devices, "digits")
+    assert (
+        hw.compare("digits", "t4", "fp16", "int8", 4)[0]["seconds"]
+        == hw.roofline("digits", "t4", "fp16", "int8", 4).seconds
+    )
 
 
 def test_other_errors_of_types_stay() -> None:

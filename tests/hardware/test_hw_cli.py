@@ -67,7 +67,9 @@ def test_several_devices_have_one_row_each(capsys: pytest.CaptureFixture[str], t
     arguments = ("roofline", "Llama-3.1-8B", "h100-sxm, l40s", "--context", "8192", "--batch", "64", "--kv-cache",
                  "int8", "--format", "int4-g128-f16")  # fmt: skip
     found = run_json(capsys, *arguments)
-    rows = hw.compare(["h100-sxm", "l40s"], "llama3_1_8b", "int4-g128-f16", context=8192, batch=64, kv_cache="int8")
+    rows = hw.compare(
+        "llama3_1_8b", ["h100-sxm", "l40s"], format="int4-g128-f16", context=8192, batch=64, kv_cache="int8"
+    )
     assert [row["device"] for row in found["devices"]] == ["h100-sxm", "l40s"]
     assert all(row[key] == one[key] for row, one in zip(found["devices"], rows, strict=True) for key in row)
     code, out, _ = run(capsys, *arguments, "--html", str(tmp_path / "rows.html"))

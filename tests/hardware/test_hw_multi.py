@@ -270,5 +270,5 @@ def test_links_carry_the_width_of_the_model(name: str, width: int, layers: int) 
     assert one["tensor"] is not None and two["tensor"] is not None
     sent = multi.tensor_parallel(step, positions * width * 2, layers, 2, pod.of(2))
     assert two["tensor"]["seconds"] == pytest.approx(sent["seconds"])
-    (row,) = hw.compare("a100-sxm-80gb", name, context=100)
+    (row,) = hw.compare(name, "a100-sxm-80gb", context=100)
     assert row["link_seconds"] == pytest.approx((row["count"] - 1) * width * 2 / (chip.links["nvlink3"] / 2))

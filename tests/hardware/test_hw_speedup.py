@@ -150,7 +150,7 @@ def test_all_reduce_on_a_ring() -> None:
 
 def test_three_chips_side_by_side() -> None:
     """The rows of a common table with corrected errors: A100 600 GB/s, 4090 165 with fp32 sums."""
-    rows = {row["device"]: row for row in hw.compare(["h100-sxm", "a100-sxm-80gb", "rtx4090"], "llama_7b", context=512)}
+    rows = {row["device"]: row for row in hw.compare("llama_7b", ["h100-sxm", "a100-sxm-80gb", "rtx4090"], context=512)}
     assert [hw.device(name).peak("fp16") / 1e12 for name in rows] == [989.4, 312, 165.2]
     assert all(row["bound"] == "memory" and row["fits"] for row in rows.values())
     rate = {name: hw.device(name).need("bandwidth") for name in rows}
@@ -160,29 +160,29 @@ def test_three_chips_side_by_side() -> None:
 
 def test_prices_are_the_callers() -> None:
     prices = {"h100-sxm": 30_000, "4090": 2_000}
-    h100, ada = hw.compare(["h100-sxm", "rtx4090"], "bert_base", price=prices, batch=64)
+    h100, ada = hw.compare("bert_base", ["h100-sxm", "rtx4090"], price=prices, batch=64)
     assert h100["performance_price"] == pytest.approx(h100["throughput"] / 30_000)
     assert ada["price"] == 2_000 and ada["cost"] == pytest.approx(1e6 * 2_000 / (ada["throughput"] * 3 * 365 * 86400))
-    assert hw.compare(["t4"], "resnet18")[0]["cost"] is None
+    assert hw.compare("resnet18", ["t4"])[0]["cost"] is None
     with bad_argument(ValueError, None, "value", "the price of 't4' is 0"):
-        hw.compare(["t4"], "resnet18", price={"t4": 0})
+        hw.compare("resnet18", ["t4"], price={"t4": 0})
     with bad_argument(ValueError, None, "value", "'t44'"):
-        hw.compare(["t4"], "resnet18", price={"t44": 1})
+        hw.compare("resnet18", ["t4"], price={"t44": 1})
     with bad_argument(ValueError, "lifetime_years", "value"):
-        hw.compare(["t4"], "resnet18", lifetime_years=0)
+        hw.compare("resnet18", ["t4"], lifetime_years=0)
     assert [hw.product_dtype(one, None, None) for one in ("t4", "p40", "tpu-v3", "tpu-v1")] == [
         "fp16",
         "fp32",
         "bf16",
         "int8",
     ]
-    assert hw.compare("t4", "resnet18", price={"h100": 2, "t4": 1})[0]["price"] == 1
+    assert hw.compare("resnet18", "t4", price={"h100": 2, "t4": 1})[0]["price"] == 1
 
 
 def test_what_does_not_fit_is_spread_over_devices() -> None:
-    (one,) = hw.compare(["rtx4090"], "gpt3_175b", context=100)
+    (one,) = hw.compare("gpt3_175b", ["rtx4090"], context=100)
     assert one["fits"] is False and one["count"] == math.ceil(one["memory"] / (24 * 2**30)) and one["link_seconds"] > 0
-    (four,) = hw.compare(["h100-sxm"], "gpt3_175b", "int4-g128-f16", context=100)
+    (four,) = hw.compare("gpt3_175b", ["h100-sxm"], format="int4-g128-f16", context=100)
     assert four["memory"] < one["memory"] / 3.3 and four["count"] == 2
 
 
@@ -241,13 +241,13 @@ def test_an_unknown_die_merges_process_and_area() -> None:
 
 
 def test_links_count_where_several_devices_are_needed() -> None:
-    (row,) = hw.compare(["rtx4090"], "gpt3_175b", context=100, price={"rtx4090": 2000}, batch=2)
+    (row,) = hw.compare("gpt3_175b", ["rtx4090"], context=100, price={"rtx4090": 2000}, batch=2)
     assert row["count"] > 1 and row["link_seconds"] > 0
     assert row["throughput"] == pytest.approx(2 / (row["seconds"] + row["link_seconds"]), rel=1e-12)
     assert row["performance_price"] == pytest.approx(row["throughput"] / (2000 * row["count"]))
     assert row["cost"] == pytest.approx(1e6 * row["cost_each"], rel=1e-12)
     assert row["cost_each"] == pytest.approx(2000 * row["count"] / (row["throughput"] * 3 * 365 * 86400))
-    (alone,) = hw.compare(["groq"], "llama_7b", price={"groq": 1})  # several are needed, no link is known
+    (alone,) = hw.compare("llama_7b", ["groq"], price={"groq": 1})  # several are needed, no link is known
     assert alone["count"] > 1 and alone["link_seconds"] is None
     assert alone["throughput"] is alone["cost"] is alone["cost_each"] is alone["performance_price"] is None
 
@@ -265,6 +265,6 @@ def test_numbers_beyond_a_float_are_named() -> None:
     with bad_argument(ValueError, None, "value", "expected a positive number"):
         hw.Device("mine", peak={"int8": 10**400})
     with bad_argument(ValueError, None, "value", "'t4'.*1000"):
-        hw.compare("t4", "digits", price={"t4": 10**400})
+        hw.compare("digits", "t4", price={"t4": 10**400})
     with bad_argument(ValueError, None, "value", "''.*1000..*0"):
         hw.roofline([{"operations": 10**400, "bytes": 1}], "t4")

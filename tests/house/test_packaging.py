@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import email
 import importlib.metadata
+import json
 import os
 import re
 import runpy
@@ -23,6 +24,7 @@ import yaml
 
 import heterocompute as hc
 from heterocompute import _heterocompute
+from heterocompute.bench.drawn import DRAWS
 
 PACKAGE = Path(hc.__file__).parent
 
@@ -142,6 +144,23 @@ def test_a_release_is_described(checkout: Path) -> None:
     assert str(citation.get("date-released", "unreleased")) == date
     recipe = yaml.safe_load((checkout / ".ci/conda/recipe.yaml").read_text())
     assert recipe["context"]["version"] == version and recipe["about"]["license"] == "Apache-2.0"
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
+    scripts = [f"{name} = {function}" for name, function in project["scripts"].items()]
+    assert recipe["build"]["python"]["entry_points"] == scripts
+    needed, given = ({one.split()[0].partition(">")[0] for one in listed}
+                     for listed in (project["dependencies"], recipe["requirements"]["run"]))  # fmt: skip
+    assert given - {"python"} == needed - {"scipy-openblas32"}  # which conda-forge does not have
+
+
+def test_benchmarks_of_commits_are_the_drawn_ones(checkout: Path) -> None:
+    asv = json.loads((checkout / ".ci/asv/asv.conf.json").read_text())
+    assert (checkout / ".ci/asv" / asv["repo"] / "pyproject.toml").exists()
+    found = runpy.run_path(str(checkout / ".ci/asv/drawn.py"))
+    (kinds, calls) = found["Drawn"].params
+    assert len(kinds) >= 5 and set(kinds) <= set(DRAWS) and len(calls) == found["CALLS"]
+    one = found["Drawn"]()
+    one.setup("codecs", 0)
+    one.time_call("codecs", 0)
 
 
 def test_forms_and_workflows_parse(checkout: Path) -> None:
@@ -153,7 +172,7 @@ def test_forms_and_workflows_parse(checkout: Path) -> None:
         assert told["jobs"] and "permissions" in told, path.name
         runs = [step["run"] for job in told["jobs"].values() for step in job["steps"] if "run" in step]
         for script in runs:
-            for file in re.findall(r"(?:^|\s)((?:\.ci|heterocompute)/\S+|CHANGELOG\.md)", script):
+            for file in re.findall(r"(?:^|\s)((?:\.ci|docs|heterocompute|tests)/\S+|CHANGELOG\.md)", script):
                 assert (checkout / file).exists(), f"{path.name} names {file}"
     for path in forms:
         told = yaml.safe_load(path.read_text())

@@ -132,7 +132,7 @@ def test_layers_with_a_sliding_window_read_the_window_only() -> None:
 
 def test_memory_of_generated_tokens_includes_their_keys_and_values() -> None:
     step = hw.networks["llama_7b"].decoding(2047)
-    row = hw.compare("h100-sxm", "llama_7b", context=2047, batch=80, dtype="fp16")[0]
+    row = hw.compare("llama_7b", "h100-sxm", context=2047, batch=80, dtype="fp16")[0]
     sweep = hw.batch_sweep(step, "h100-sxm", [80], dtype="fp16")
     assert sweep.rows[0]["memory"] == row["memory"] > 80 * 2**30
     assert not sweep.rows[0]["fits"] and sweep.largest is None
@@ -154,7 +154,7 @@ def test_keys_and_values_in_a_format(format: str, row: int) -> None:
     assert found.speedup == 1.0 and found.to_dict()["kv_cache"] == format
     saved = 5 * 32 * 2 * 8 * tokens * (256 - row)
     for memory in (
-        [hw.compare("h100-sxm", "llama3_1_8b", context=1023, batch=5, dtype="fp16", kv_cache=one)[0]["memory"]
+        [hw.compare("llama3_1_8b", "h100-sxm", context=1023, batch=5, dtype="fp16", kv_cache=one)[0]["memory"]
          for one in (None, format)],
         [hw.batch_sweep(step, "h100-sxm", 5, dtype="fp16", kv_cache=one).rows[0]["memory"] for one in (None, format)],
     ):  # fmt: skip

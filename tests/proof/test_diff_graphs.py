@@ -157,3 +157,18 @@ def test_a_network_is_compared_with_a_function() -> None:
     assert hc.diff(lambda x: answer, graph, X).equal
     torch = pytest.importorskip("torch")
     assert hc.diff(torch.nn.ReLU(), lambda x: np.maximum(x, 0), X).equal
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_side_with_random_numbers_is_named(side: str) -> None:
+    plain, noisy = network(), network()
+    held = [onnx.numpy_helper.from_array(value, name)
+            for name, value in (("train", np.array(True)), ("ratio", np.float32(0.5)))]  # fmt: skip
+    for model, mode in ((plain, []), (noisy, ["ratio", "train"])):
+        model.graph.initializer.extend(held)
+        node = onnx.helper.make_node("Dropout", ["n", *mode], ["d"], "drop")
+        model.graph.node.insert(6, node)
+        model.graph.node[7].input[0] = "d"
+    found = hc.diff(*((noisy, plain) if side == "a" else (plain, noisy)), X)
+    assert (found.layer, found.cause) == ("drop (Dropout)", "nondeterminism"), found
+    assert found.notes == [f"{side} has other outputs in a second run"]

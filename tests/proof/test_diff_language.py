@@ -63,6 +63,22 @@ def test_faults_are_found_at_their_layer(net: Any) -> None:
     assert (found.layer, found.cause) == ("embedding", "weights")
 
 
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_side_that_changes_from_run_to_run_is_named(net: Any, side: str) -> None:
+    """Weights that other code changes between two runs, as a buffer under training does."""
+    name, other = net._roles["blk.0.ffn_down.weight"], copy.copy(net)
+    rng = np.random.default_rng(1)
+
+    class Shaking(dict):  # type: ignore[type-arg]
+        def __getitem__(self, key: str) -> Any:
+            w = super().__getitem__(key)
+            return np.array(w, np.float32) * np.float32(rng.uniform(0.5, 2)) if key == name else w
+
+    other.weights = Shaking(net.weights)
+    found = hc.diff(*((other, net) if side == "a" else (net, other)), IDS)
+    assert (found.layer, found.cause) == ("layer 0", "nondeterminism") and found.notes[0].startswith(side)
+
+
 def test_other_sizes_are_refused(net: Any, tmp_path: Any) -> None:
     with pytest.raises(ValueError, match="diff: inputs has no tokens"):
         hc.diff(net, net, [])

@@ -301,6 +301,63 @@ def test_a_hostile_statement_is_one_sentence(
     assert len(lines) == 1 and words in lines[0] and len(lines[0]) < 600
 
 
+POOL: list[Any] = [
+    None, True, -1, 0, 10**30, 1e300, "", "x" * 5000, "a\nb", "\x1b[2J", "../../etc/passwd", "/etc/passwd", "..", ".",
+    "a\\b", "C:x", "\u202e", "0" * 63, "g" * 64, "0" * 64, "F" * 64, [], {}, [[[]]], {"sha256": "0"}, {"": ""}, ["*"],
+]  # fmt: skip
+
+
+def mutated(statement: Any, rng: np.random.Generator) -> bytes:
+    """Return the bytes of a statement with one to three changes at drawn places, of values, keys or bytes."""
+    for _ in range(rng.integers(1, 4)):
+        places: list[tuple[Any, Any]] = []
+        stack = [statement]
+        while stack:
+            one = stack.pop()
+            for key, value in one.items() if isinstance(one, dict) else enumerate(one):
+                places.append((one, key))
+                stack += [value] if isinstance(value, (dict, list)) else []
+        if not places:
+            break
+        one, key = places[rng.integers(len(places))]
+        kind, value = rng.integers(5), POOL[rng.integers(len(POOL))]
+        if kind == 0:
+            del one[key]
+        elif kind == 1 and isinstance(one, dict):
+            one[str(value)[:100]] = json.loads(json.dumps(one[key]))
+        elif kind == 2 and isinstance(one[key], str) and one[key]:
+            at = int(rng.integers(len(one[key])))
+            one[key] = one[key][:at] + chr(rng.integers(1, 300)) + one[key][at + 1 :]
+        elif kind == 3:
+            for _ in range(40):
+                one[key] = [one[key]]
+        else:
+            one[key] = json.loads(json.dumps(value))
+    data = bytearray(json.dumps(statement).encode())
+    for _ in range(rng.integers(0, 2)):
+        data[rng.integers(len(data))] = rng.integers(256)
+    return bytes(data[: rng.integers(len(data))] if rng.integers(8) == 0 else data)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_drawn_changes_of_a_statement_are_one_sentence(base: str, seed: int, tmp_path: Path) -> None:
+    out = quantized(base, tmp_path, "int4-g32", None)
+    place, rng, refused = Path(out + ".intoto.json"), np.random.default_rng(seed), 0
+    exact = place.read_text()
+    digests = {one.split('"')[0] for one in exact.split('"sha256": "')[1:]}
+    for _ in range(25):
+        place.write_bytes(data := mutated(json.loads(exact), rng))
+        try:
+            found = hc.verify(out, base)
+        except (ValueError, OSError, TypeError) as error:
+            text, refused = str(error), refused + 1
+            assert text.isprintable() and len(text) < 600, (data, text)
+            continue
+        assert found.code in (0, 1, 2), data
+        assert not found.ok or all(one.encode() in data for one in digests), data
+    assert refused > 15
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"a":' * 100, "[" * 200_000, "\x00", '{"_type": 1, "_type": 2}'])
 def test_other_files_are_not_statements(base: str, text: str, tmp_path: Path) -> None:
     out = quantized(base, tmp_path, "int4-g32", None)

@@ -115,6 +115,18 @@ def test_axe_is_not_better_on_other_inputs(fmt: str, bits: int, tile: int) -> No
         assert dbs[0] > dbs[1], dbs
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_axe_is_not_better_where_nothing_is_limited(seed: int) -> None:
+    """Few tokens and wide accumulators: a choice among candidates fits the calibration inputs easily."""
+    accumulators = pytest.importorskip("accumulators")
+    rng = np.random.default_rng(seed)
+    bits, tile = ((20, 64), (24, 128), (20, 32))[seed % 3]
+    w, h, held = problem(int(rng.integers(1000)), 96, 12, int(rng.integers(150, 500)))
+    ours = hc.ptq.gptq(w, h, "int8", accumulator=bits, activations="int8", tile=tile)
+    dbs = [hc.ptq.error(w, q, held).output_db for q in (ours, accumulators.axe(w, h, "int8", bits, tile))]
+    assert dbs[0] >= dbs[1], dbs
+
+
 def test_a_wide_accumulator_changes_little() -> None:
     w, h, held = problem(3)
     free = hc.ptq.gptq(w, h, "int4-g32")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +82,20 @@ def test_kept_bits_of_trained_weights_are_their_own(tmp_path: Path) -> None:
     for rows in twice:
         assert [row["guaranteed_bits"] for row in rows] == [row["guaranteed_bits"] for row in plain]
     assert len({row["guaranteed_bits"] for row in plain if row["emulate"]}) > 1
+
+
+def test_a_language_model_has_the_bits_that_its_first_tokens_need(tmp_path: Path) -> None:
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "llm"))
+    made: Any = pytest.importorskip("made")
+    net = hc.zoo.open_llm(made.write_gguf(tmp_path / "m.gguf"))
+    ids = np.random.default_rng(0).integers(2, 96, 16)
+
+    def rows(*emulate: str) -> list[Any]:
+        found = hc.study(net, ["int8"], text=ids, activations=["int8"], emulate=emulate, timing=False).table
+        return [row for row in found if row["emulate"] in emulate]
+
+    (wide,) = rows("int32-sat")
+    needed = wide["needed_bits"]
+    assert needed < wide["guaranteed_bits"]
+    enough, narrow = rows(f"int{needed + 1}-sat", f"int{needed - 3}-sat")  # the rounded network has other inputs
+    assert enough["kl"] == wide["kl"] != narrow["kl"]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...base.errors import Unsupported, WrongType, WrongValue, shown
+from ...base.lazy import renamed
 from ...base.values import as_list, check_choice, check_count, check_fields, check_number
 from ..network.lookup import as_network
 from ..network.loops import Loops
@@ -223,9 +224,10 @@ class Accelerator:
         return {tensor: check_number(function, f"zeros[{shown(layer)}][{shown(tensor)}]", share, high=1.0, closed=True)
                 for tensor, share in shares.items()}  # fmt: skip
 
+    @renamed(model="network")
     def report(
         self,
-        model: object,
+        network: object,
         format: str | None = None,
         batch: int = 1,
         *,
@@ -239,7 +241,7 @@ class Accelerator:
 
         Parameters
         ----------
-        model : Network, str, path, torch.nn.Module or sequence of layers
+        network : Network, str, path, torch.nn.Module or sequence of layers
             As in `hw.count`.
         format : str, optional
             A number format that the machine supports.
@@ -280,7 +282,7 @@ class Accelerator:
         """
         text = self._format(format)
         batch = check_count(f"{self.name}.report", "batch", batch)
-        network = as_network(model, input_shape)
+        network = as_network(network, input_shape)
         self._hold(network.name, network.params, text)
         known = DENSITIES.get(network.name, {}) if zeros is None else zeros
         if not isinstance(known, Mapping) or not all(isinstance(shares, Mapping) for shares in known.values()):

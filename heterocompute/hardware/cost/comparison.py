@@ -27,40 +27,40 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def compare(
-    devices: str | Device | Iterable[str | Device],
     network: object,
-    format: str | Format | None = None,
-    price: Mapping[str, float] | None = None,
-    *,
+    devices: str | Device | Iterable[str | Device],
     dtype: str | None = None,
+    format: str | Format | None = None,
     batch: int = 1,
-    context: int | None = None,
+    *,
     input_shape: Sequence[int] | None = None,
-    lifetime_years: float = 3.0,
     kv_cache: str | Format | None = None,
+    context: int | None = None,
+    price: Mapping[str, float] | None = None,
+    lifetime_years: float = 3.0,
 ) -> list[dict[str, Any]]:
     """Compare devices on a network and return a table.
 
     Parameters
     ----------
-    devices : str, Device, or iterable of them
     network : Network, str, path or sequence of layers
-    format : Format or str, optional
-        Format of the weights in memory.
-    price : mapping of str to float, optional
-        Price per device, by name, in any currency. The package has no prices.
+    devices : str, Device, or iterable of them
     dtype : str, optional
         Type to compute in. Default: the fastest of fp16, bf16 and fp32 on each device.
+    format : Format or str, optional
+        Format of the weights in memory.
     batch : int, optional
         Number of samples, or sequences, at once.
+    input_shape : sequence of int, optional
+    kv_cache : Format or str, optional
+        Format of cached keys and values. Default: `dtype`.
     context : int, optional
         For transformers: a step generates one token per sequence, after this number of tokens. Default: a step is the
         whole input.
-    input_shape : sequence of int, optional
+    price : mapping of str to float, optional
+        Price per device, by name, in any currency. The package has no prices.
     lifetime_years : float, optional
         Service life of a device, for `cost`.
-    kv_cache : Format or str, optional
-        Format of cached keys and values. Default: `dtype`.
 
     Returns
     -------
@@ -92,12 +92,13 @@ def compare(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> rows = hw.compare(["h100-sxm", "a100-sxm-80gb"], "llama_7b", context=1024)
+    >>> rows = hw.compare("llama_7b", ["h100-sxm", "a100-sxm-80gb"], context=1024)
     >>> [(row["device"], row["bound"], row["fits"]) for row in rows]
     [('h100-sxm', 'memory', True), ('a100-sxm-80gb', 'memory', True)]
     """
     batch = check_count("compare", "batch", batch)
     lifetime_years = check_number("compare", "lifetime_years", lifetime_years)
+    _refuse_devices(network)
     chips = as_devices("compare", devices)
     whole = as_network(network, input_shape)
     step = whole if context is None else whole.decoding(context)
@@ -256,6 +257,16 @@ def batch_sweep(
     knee = next((row["batch"] for row in rows if row["bound"] == "compute"), None)
     largest = max((row["batch"] for row in rows if row["fits"]), default=None)
     return BatchSweep(net.name, chip.name, kind, found.format if found else "", rows, knee, largest)
+
+
+def _refuse_devices(network: object) -> None:
+    """Refuse devices in place of the network: they were the first argument."""
+    first = network[0] if isinstance(network, (list, tuple)) and network else network
+    try:
+        find_device(first)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return
+    raise WrongType(f"compare: network is {shown(network)}, expected a network: compare(network, devices)")
 
 
 def _link_seconds(network: Network, chip: Device, dtype: str, batch: int, count: int | None) -> float | None:

@@ -3,8 +3,8 @@
     s  = Q(q) Q(k)^T / sqrt(d)     along the features of a head
     p  = softmax(s)                float32, as `heterocompute.layers.softmax`
     o  = Q(p) Q(v)                 along the keys
-    dp = Q(g) Q(v)^T               along the features
-    dv = Q(p)^T Q(g)               along the queries
+    dp = Q(dy) Q(v)^T              along the features
+    dv = Q(p)^T Q(dy)              along the queries
     dq = Q(ds) Q(k)                along the keys
     dk = Q(ds)^T Q(q)              along the queries
 
@@ -23,6 +23,7 @@ import numpy as np
 from ...arrays.dense import as_array
 from ...base.errors import WrongValue, shown
 from ...base.float_env import counts_subnormals
+from ...base.lazy import renamed
 from ...base.values import check_flag
 from ...products.layers.transformer import softmax
 from .layer import NUMPY, Arrays, LayerState
@@ -120,14 +121,15 @@ class AttentionStep(NamedTuple):
 
 
 @counts_subnormals
+@renamed(g="dy")
 def attention_step(
-    q: object, k: object, v: object, g: object, recipe: Recipe | str, causal: bool = False, seed: int | None = None
+    q: object, k: object, v: object, dy: object, recipe: Recipe | str, causal: bool = False, seed: int | None = None
 ) -> AttentionStep:
     """Compute attention and its gradients in the formats of a recipe.
 
     Parameters
     ----------
-    q, k, v, g : array_like
+    q, k, v, dy : array_like
         Queries (..., queries, d), keys (..., keys, d), values (..., keys, e), and gradient of the output
         (..., queries, e), with the same leading dimensions.
     recipe : Recipe or str
@@ -155,8 +157,8 @@ def attention_step(
     Examples
     --------
     >>> import numpy as np, heterocompute as hc
-    >>> q = k = v = g = np.eye(2, dtype=np.float32)
-    >>> hc.training.attention_step(q, k, v, g, "bf16").y
+    >>> q = k = v = dy = np.eye(2, dtype=np.float32)
+    >>> hc.training.attention_step(q, k, v, dy, "bf16").y
     array([[0.66796875, 0.33007812],
            [0.33007812, 0.66796875]], dtype=float32)
     """
@@ -165,14 +167,14 @@ def attention_step(
     if seed is not None:
         chosen = replace(chosen, seed=seed)
     arrays = [np.asarray(as_array(one, f"attention_step: {name}"), np.float32)
-              for name, one in (("q", q), ("k", k), ("v", v), ("g", g))]  # fmt: skip
+              for name, one in (("q", q), ("k", k), ("v", v), ("dy", dy))]  # fmt: skip
     shapes = [one.shape for one in arrays]
     is_fine = all(len(shape) >= 2 for shape in shapes) and len({shape[:-2] for shape in shapes}) == 1
     if not is_fine or shapes[0][-1] != shapes[1][-1] or shapes[1][-2] != shapes[2][-2] or (
         shapes[3][-2:] != (shapes[0][-2], shapes[2][-1])
     ):  # fmt: skip
         raise WrongValue(
-            f"attention_step: shapes of q, k, v and g are {', '.join(map(str, shapes))}, expected (..., queries, d), "
+            f"attention_step: shapes of q, k, v and dy are {', '.join(map(str, shapes))}, expected (..., queries, d), "
             "(..., keys, d), (..., keys, e) and (..., queries, e)"
         )
     return attended(AttentionState(chosen, ""), causal, *arrays)

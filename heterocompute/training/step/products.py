@@ -11,6 +11,7 @@ from ...arrays.array_like import ArrayLike
 from ...arrays.dense import as_array
 from ...base.errors import WrongValue
 from ...base.float_env import counts_subnormals
+from ...base.lazy import renamed
 from ...base.values import Rng, seed_from
 from .layer import LayerState
 from .named import as_recipe
@@ -42,14 +43,15 @@ class LinearStep(NamedTuple):
 
 
 @counts_subnormals
+@renamed(g="dy")
 def linear_step(
-    x: ArrayLike, w: ArrayLike, g: ArrayLike, recipe: Recipe | str, seed: int | None = None, *, rng: Rng = None
+    x: ArrayLike, w: ArrayLike, dy: ArrayLike, recipe: Recipe | str, seed: int | None = None, *, rng: Rng = None
 ) -> LinearStep:
     """Compute the three matmuls of a linear layer in the formats of a recipe.
 
     Parameters
     ----------
-    x, w, g : array_like
+    x, w, dy : array_like
         Inputs (rows, inputs), weights (outputs, inputs), and gradient of the outputs (rows, outputs).
     recipe : Recipe or str
         With `Delayed` the scales are 1, as in the first step.
@@ -71,8 +73,8 @@ def linear_step(
     Examples
     --------
     >>> import numpy as np, heterocompute as hc
-    >>> x, w, g = np.float32([[1, 300]]), np.float32([[1, 1]]), np.float32([[2]])
-    >>> hc.training.linear_step(x, w, g, "fp8-current").dw
+    >>> x, w, dy = np.float32([[1, 300]]), np.float32([[1, 1]]), np.float32([[2]])
+    >>> hc.training.linear_step(x, w, dy, "fp8-current").dw
     array([[  2.0089285, 600.       ]], dtype=float32)
     """
     chosen = as_recipe(recipe, "linear_step: recipe")
@@ -80,12 +82,12 @@ def linear_step(
     if seed is not None:
         chosen = replace(chosen, seed=seed)
     values, weights, slopes = (np.asarray(as_array(one, f"linear_step: {name}"), np.float32)
-                               for name, one in (("x", x), ("w", w), ("g", g)))  # fmt: skip
+                               for name, one in (("x", x), ("w", w), ("dy", dy)))  # fmt: skip
     if not values.ndim == weights.ndim == slopes.ndim == 2 or values.shape[1] != weights.shape[1] or slopes.shape != (
         len(values), len(weights)
     ):  # fmt: skip
         raise WrongValue(
-            f"linear_step: x has shape {values.shape}, w {weights.shape} and g {slopes.shape}, expected (rows, "
+            f"linear_step: x has shape {values.shape}, w {weights.shape} and dy {slopes.shape}, expected (rows, "
             "inputs), (outputs, inputs) and (rows, outputs)"
         )
     state = LayerState(chosen, "", 0)

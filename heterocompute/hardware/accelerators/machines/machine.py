@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ....base.errors import WrongType, WrongValue, shown
+from ....base.lazy import renamed
 from ....base.texts import near_words
 from ....base.toml_text import read_toml
 from ....base.values import check_text
@@ -270,12 +271,15 @@ class Machine:
         """
         return self.accelerator.peak(format)
 
-    def report(self, model: object, batch: int = 1, *, format: str | None = None, **options: Any) -> AcceleratorReport:
+    @renamed(model="network")
+    def report(
+        self, network: object, batch: int = 1, *, format: str | None = None, **options: Any
+    ) -> AcceleratorReport:
         """Compute seconds, joules by part, utilisation and DRAM bytes of an inference, by the best mapping found.
 
         Parameters
         ----------
-        model, batch, format, **options
+        network, batch, format, **options
             As of `Accelerator.report`. The voltage is the machine's unless it is given.
 
         Returns
@@ -284,7 +288,7 @@ class Machine:
         """
         if "voltage" in self.table and options.get("voltage") is None:
             options["voltage"] = self.voltage
-        return self.accelerator.report(model, format, batch, **options)
+        return self.accelerator.report(network, format, batch, **options)
 
     def roofline(self, network: object, batch: int = 1, **options: Any) -> Roofline:
         """Compute for each layer whether multipliers or the outermost memory limit it, and its least time.
