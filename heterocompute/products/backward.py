@@ -32,8 +32,8 @@ __all__ = ["conv2d_backward_input", "conv2d_backward_weight"]
 
 MOST_PIXELS, MOST_TAPS = 1 << 18, 1 << 12  # 16 MiB of pixels and 512 KiB of sums per thread
 MOST_ALONE = 128  # filters of one image whose pixels are not copied as a matrix
-# Pixels of all images, and of one with planes, whose gradient is a matmul; measured with AVX2 on Zen 4
-MOST_ROWS, MOST_PLANE = 128, 64
+# Pixels of all images, and values of filters of 1 x 1, whose gradient is a matmul; measured with AVX2 on Zen 4
+MOST_ROWS, FEWEST_VALUES = 128, 1 << 15
 MOST_SIDE = 7  # of filters of one channel with stride 2
 
 
@@ -102,7 +102,7 @@ def conv2d_backward_input(
     final = shape if layout == "NCHW" else (shape[0], height, width, channels)
     result = checked_out(out, final, name, (gradient, filters))
     dx = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
-    if result.flags.c_contiguous and _is_matmul(window, len(nchw), layout):
+    if result.flags.c_contiguous and _is_matmul(window, len(nchw), filters.size, layout):
         _times_filters(nchw, filters[:, :, 0, 0], dx)
         return result if out is None else out
     if result.flags.c_contiguous and layout == "NCHW" and _is_of_planes(window, depth, k):
@@ -111,11 +111,15 @@ def conv2d_backward_input(
             runtime.run(), taken, weights, window.stride, window.before, window.dilation, window.groups, dx
         )
         return result if out is None else out
-    # (C, taps, K / groups): the channels of one convolution are the filters of the other
-    turned = filters.reshape(window.groups, k // window.groups, depth, *kernel).transpose(0, 2, 3, 4, 1)
-    turned = np.ascontiguousarray(turned.reshape(channels, *kernel, k // window.groups)).transpose(0, 3, 1, 2)
+    turned = _turned(filters, window.groups)
     single = converted(nchw, np.float32)
     last = single if single.strides[3] == single.itemsize else _channels_last(single)
+    if window.stride == (1, 1):
+        before = [(taps - 1) * far - pad for taps, far, pad in zip(kernel, window.dilation, window.before, strict=True)]
+        seen = last if min(before) >= 0 else last[:, :, max(0, -before[0]) :, max(0, -before[1]) :]
+        ahead = (max(before[0], 0), max(before[1], 0))
+        _convolve(seen, turned[:, :, ::-1, ::-1], (1, 1), ahead, window.dilation, window.groups, dx)
+        return result if out is None else out
     for rows in _phases(window, 0, height):
         for columns in _phases(window, 1, width):
             target = dx[:, :, rows.pixels, columns.pixels]
@@ -218,12 +222,12 @@ def conv2d_backward_weight(
     return dw if out is None else out
 
 
-def _is_matmul(window: Window, images: int, layout: str) -> bool:
-    """Return whether the gradient for x of filters of 1 x 1 takes less time as matmuls of gradients and filters."""
+def _is_matmul(window: Window, images: int, values: int, layout: str) -> bool:
+    """Return whether the gradient for x of filters of 1 x 1 takes less time as a matmul of gradients and filters."""
     pixels = prod(window.answer)
     plain = window.kernel == window.stride == (1, 1) and window.before == window.after == (0, 0) and window.groups == 1
-    few = pixels <= MOST_PLANE and images == 1 if layout == "NCHW" and pixels > 1 else images * pixels <= MOST_ROWS
-    return plain and few
+    adjacent = layout == "NHWC" or pixels == 1
+    return plain and adjacent and images * pixels <= MOST_ROWS and values >= FEWEST_VALUES
 
 
 def _is_of_planes(window: Window, depth: int, filters: int) -> bool:
@@ -232,17 +236,21 @@ def _is_of_planes(window: Window, depth: int, filters: int) -> bool:
     return alone and window.stride == (2, 2) and window.dilation == (1, 1) and max(window.kernel) <= MOST_SIDE
 
 
+def _turned(filters: Array, groups: int) -> Array:
+    """Return (K, C / groups, R, S) as (C, K / groups, R, S): the channels of one convolution are the filters of the other."""
+    if groups == 1:  # as they lie, which the core reads
+        return _aligned(filters).transpose(1, 0, 2, 3)
+    k, depth, *kernel = filters.shape
+    turned = filters.reshape(groups, k // groups, depth, *kernel).transpose(0, 2, 3, 4, 1)
+    return np.ascontiguousarray(turned.reshape(groups * depth, *kernel, k // groups)).transpose(0, 3, 1, 2)
+
+
 def _times_filters(gradient: Array, filters: Array, to: FloatArray) -> None:
-    """Compute `to` (N, C, H, W) from gradients (N, K, H, W) and filters (K, C): one chain over k each."""
-    single, weights = converted(gradient, np.float32), converted(filters, np.float32)
-    (n, k, height, width), channels = single.shape, to.shape[1]
-    pixels = height * width
-    if pixels == 1 or to.strides[1] == to.itemsize:
-        rows = single.transpose(0, 2, 3, 1).reshape(n * pixels, k)
-        _own_matmul(rows, weights, to.transpose(0, 2, 3, 1).reshape(n * pixels, channels))
-    else:
-        for image, target in zip(single, to, strict=True):
-            _own_matmul(weights.T, image.reshape(k, pixels), target.reshape(channels, pixels))
+    """Compute `to` (N, C, H, W), whose channels are adjacent, from (N, K, H, W) and filters (K, C): one chain over k each."""
+    (n, k, height, width), channels = gradient.shape, to.shape[1]
+    rows = converted(gradient, np.float32).transpose(0, 2, 3, 1).reshape(n * height * width, k)
+    target = to.transpose(0, 2, 3, 1).reshape(n * height * width, channels)
+    _own_matmul(rows, converted(filters, np.float32), target)
 
 
 def _own_matmul(a: Array, b: Array, to: FloatArray) -> None:
