@@ -31,9 +31,11 @@ from .window import Padding, Window, as_pair, as_window
 __all__ = ["conv2d_backward_input", "conv2d_backward_weight"]
 
 MOST_PIXELS, MOST_TAPS = 1 << 18, 1 << 12  # 16 MiB of pixels and 512 KiB of sums per thread
+CHUNK = 32  # filters for which the core copies pixels once
 MOST_ALONE = 128  # filters of one image whose pixels are not copied as a matrix
 # Pixels of all images, and values of filters of 1 x 1, whose gradient is a matmul; measured with AVX2 on Zen 4
 MOST_ROWS, FEWEST_VALUES = 128, 1 << 15
+MOST_PATCHES = 1 << 20  # pixels of patches, 4 MiB
 MOST_SIDE = 7  # of filters of one channel with stride 2
 
 
@@ -111,13 +113,17 @@ def conv2d_backward_input(
             runtime.run(), taken, weights, window.stride, window.before, window.dilation, window.groups, dx
         )
         return result if out is None else out
+    if _is_of_patches(window):
+        _spread_patches(nchw, filters, dx)
+        return result if out is None else out
     turned = _turned(filters, window.groups)
     single = converted(nchw, np.float32)
     last = single if single.strides[3] == single.itemsize else _channels_last(single)
     if window.stride == (1, 1):
-        before = [(taps - 1) * far - pad for taps, far, pad in zip(kernel, window.dilation, window.before, strict=True)]
-        seen = last if min(before) >= 0 else last[:, :, max(0, -before[0]) :, max(0, -before[1]) :]
-        ahead = (max(before[0], 0), max(before[1], 0))
+        sizes = zip(kernel, window.dilation, window.before, strict=True)
+        above, left = ((taps - 1) * far - pad for taps, far, pad in sizes)
+        seen = last if min(above, left) >= 0 else last[:, :, max(0, -above) :, max(0, -left) :]
+        ahead = (max(above, 0), max(left, 0))
         _convolve(seen, turned[:, :, ::-1, ::-1], (1, 1), ahead, window.dilation, window.groups, dx)
         return result if out is None else out
     for rows in _phases(window, 0, height):
@@ -203,7 +209,9 @@ def conv2d_backward_weight(
     parts, each, depth = window.groups, k // window.groups, channels // window.groups
     dw = checked_out(out, (k, depth, *kernel), name, (gradient, images))
     # With adjacent channels, copies for a matmul take longer than they save, unless many filters share them.
-    is_copied = images.strides[1] == images.itemsize and window.stride == (1, 1) and (n > 1 or k <= MOST_ALONE)
+    chunks, values = -(-k // CHUNK), k + channels
+    few = chunks * channels < 1.5 * values if n > 1 else k <= MOST_ALONE
+    is_copied = images.strides[1] == images.itemsize and window.stride == (1, 1) and few
     if kernel == (1, 1) and window.before == (0, 0) and min(window.answer) > 0 and not is_copied:
         (down, wide), (p, q) = window.stride, window.answer
         _matrices(gradient=nchw, images=images[:, :, : (p - 1) * down + 1 : down, : (q - 1) * wide + 1 : wide], to=dw)
@@ -236,8 +244,39 @@ def _is_of_planes(window: Window, depth: int, filters: int) -> bool:
     return alone and window.stride == (2, 2) and window.dilation == (1, 1) and max(window.kernel) <= MOST_SIDE
 
 
+def _is_of_patches(window: Window) -> bool:
+    """Return whether each pixel is in at most one window, and windows are one beside the other."""
+    plain = window.dilation == (1, 1) and window.before == (0, 0) and window.groups == 1
+    return plain and window.kernel == window.stride and window.stride != (1, 1)
+
+
+def _spread_patches(gradient: Array, filters: Array, to: FloatArray) -> None:
+    """Compute `to` (N, C, H, W) from gradients (N, K, P, Q), some rows at a time: a chain over k for each pixel."""
+    k, channels, r, s = filters.shape
+    down, across = gradient.shape[2:]
+    to[:, :, down * r :] = 0
+    to[:, :, :, across * s :] = 0
+    if gradient.size == 0:
+        to[...] = 0
+        return
+    single, values = converted(gradient, np.float32), _aligned(filters).reshape(k, channels * r * s)
+    step = max(1, MOST_PATCHES // max(across * values.shape[1], 1))
+    for image, target in zip(single, to, strict=True):
+        for first in range(0, down, step):
+            some = image[:, first : first + step]
+            rows = some.reshape(k, prod(some.shape[1:]))
+            patches = np.empty((rows.shape[1], values.shape[1]), np.float32)
+            _own_matmul(rows.T, values, patches)
+            spread = patches.reshape(some.shape[1], across, channels, r, s).transpose(2, 0, 3, 1, 4)
+            place = target[:, first * r : (first + some.shape[1]) * r, : across * s]
+            for row in range(some.shape[1]):
+                part = place[:, row * r : (row + 1) * r]
+                for tap in range(r):
+                    part[:, tap].reshape(channels, across, s)[...] = spread[:, row, tap]
+
+
 def _turned(filters: Array, groups: int) -> Array:
-    """Return (K, C / groups, R, S) as (C, K / groups, R, S): the channels of one convolution are the filters of the other."""
+    """Return (K, C / groups, R, S) as (C, K / groups, R, S): channels of one convolution are filters of the other."""
     if groups == 1:  # as they lie, which the core reads
         return _aligned(filters).transpose(1, 0, 2, 3)
     k, depth, *kernel = filters.shape
@@ -246,7 +285,7 @@ def _turned(filters: Array, groups: int) -> Array:
 
 
 def _times_filters(gradient: Array, filters: Array, to: FloatArray) -> None:
-    """Compute `to` (N, C, H, W), whose channels are adjacent, from (N, K, H, W) and filters (K, C): one chain over k each."""
+    """Compute `to` (N, C, H, W), with adjacent channels, from (N, K, H, W) and filters (K, C): chains over k."""
     (n, k, height, width), channels = gradient.shape, to.shape[1]
     rows = converted(gradient, np.float32).transpose(0, 2, 3, 1).reshape(n * height * width, k)
     target = to.transpose(0, 2, 3, 1).reshape(n * height * width, channels)
@@ -286,6 +325,8 @@ def _over_pixels(nchw: Array) -> Array:
     single = converted(nchw, np.float32)
     if len(single) == 1 and single.strides[2] == single.shape[3] * single.strides[3]:
         pixels: Array = single[0]
+    elif single.strides[1] == single.itemsize:
+        return np.ascontiguousarray(single.transpose(2, 3, 0, 1)).reshape(-1, single.shape[1]).T
     else:
         pixels = _images_last(single).transpose(0, 2, 3, 1)
     return pixels.reshape(len(pixels), prod(pixels.shape[1:]))

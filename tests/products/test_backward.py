@@ -32,7 +32,14 @@ CASES = [
     (2, 5, 9, 40, 5, 5, 3, 2, 2, 1, 5),  # planes with one filter each
     (1, 3, 6, 17, 3, 2, 7, 2, ((3, 0), (9, 1)), 1, 3),  # more padding than the filter has taps
     (3, 20, 1, 1, 17, 1, 1, 1, 0, 1, 1),  # a matmul of one pixel per image
-    (1, 20, 3, 5, 17, 1, 1, 1, 0, 1, 1),  # a matmul of a plane
+    (1, 20, 3, 5, 17, 1, 1, 1, 0, 1, 1),  # a plane of few channels
+    (2, 190, 3, 2, 180, 1, 1, 1, 0, 1, 1),  # matmuls of several pixels
+    (1, 18, 3, 5, 300, 1, 1, 1, 0, 1, 1),  # filters that are read in place for fewer channels
+    (1, 19, 6, 7, 35, 3, 3, 1, 1, 1, 1),  # filters beside each other, in parts of panels
+    (2, 3, 13, 14, 7, 4, 5, (4, 5), 0, 1, 1),  # patches, and pixels behind them
+    (1, 2, 3, 2, 2, 3, 3, 3, ((0, 0), (0, 1)), 1, 1),
+    (2, 16, 4, 5, 16, 3, 3, 1, 1, 1, 2),  # groups of half a chunk
+    (1, 3, 5, 4, 48, 2, 3, 1, 1, 1, 1),
 ]
 
 
