@@ -36,6 +36,7 @@ MOST_ALONE = 128  # filters of one image whose pixels are not copied as a matrix
 # Pixels of all images, and values of filters of 1 x 1, whose gradient is a matmul; measured with AVX2 on Zen 4
 MOST_ROWS, FEWEST_VALUES = 128, 1 << 15
 MOST_PATCHES = 1 << 20  # pixels of patches, 4 MiB
+FEWEST_TAPS, FEWEST_FILTERS = 8, 256  # whose patches are copied one by one; measured with AVX2 on Zen 4
 MOST_SIDE = 7  # of filters of one channel with stride 2
 
 
@@ -113,8 +114,8 @@ def conv2d_backward_input(
             runtime.run(), taken, weights, window.stride, window.before, window.dilation, window.groups, dx
         )
         return result if out is None else out
-    if _is_of_patches(window):
-        _spread_patches(nchw, filters, dx)
+    if _is_of_patches(window, k):
+        _spread_patches(nchw, filters, window.stride, dx)
         return result if out is None else out
     turned = _turned(filters, window.groups)
     single = converted(nchw, np.float32)
@@ -212,7 +213,12 @@ def conv2d_backward_weight(
     chunks, values = -(-k // CHUNK), k + channels
     few = chunks * channels < 1.5 * values if n > 1 else k <= MOST_ALONE
     is_copied = images.strides[1] == images.itemsize and window.stride == (1, 1) and few
-    if kernel == (1, 1) and window.before == (0, 0) and min(window.answer) > 0 and not is_copied:
+    plain = kernel == (1, 1) and window.before == (0, 0)
+    if plain and window.answer == (1, 1) and parts == 1:
+        left, right = (converted(one[:, :, 0, 0], np.float32) for one in (nchw, images))
+        _own_matmul(left.T, right, dw[:, :, 0, 0])
+        return dw if out is None else out
+    if plain and min(window.answer) > 0 and not is_copied:
         (down, wide), (p, q) = window.stride, window.answer
         _matrices(gradient=nchw, images=images[:, :, : (p - 1) * down + 1 : down, : (q - 1) * wide + 1 : wide], to=dw)
         return dw if out is None else out
@@ -244,35 +250,41 @@ def _is_of_planes(window: Window, depth: int, filters: int) -> bool:
     return alone and window.stride == (2, 2) and window.dilation == (1, 1) and max(window.kernel) <= MOST_SIDE
 
 
-def _is_of_patches(window: Window) -> bool:
-    """Return whether each pixel is in at most one window, and windows are one beside the other."""
+def _is_of_patches(window: Window, filters: int) -> bool:
+    """Return whether each pixel is in at most one window, and a matmul takes less time than convolutions."""
     plain = window.dilation == (1, 1) and window.before == (0, 0) and window.groups == 1
-    return plain and window.kernel == window.stride and window.stride != (1, 1)
+    apart = all(taps <= step for taps, step in zip(window.kernel, window.stride, strict=True))
+    taps = prod(window.kernel)
+    return plain and apart and taps > 1 and (taps >= FEWEST_TAPS or filters >= FEWEST_FILTERS)
 
 
-def _spread_patches(gradient: Array, filters: Array, to: FloatArray) -> None:
+def _spread_patches(gradient: Array, filters: Array, stride: tuple[int, int], to: FloatArray) -> None:
     """Compute `to` (N, C, H, W) from gradients (N, K, P, Q), some rows at a time: a chain over k for each pixel."""
     k, channels, r, s = filters.shape
-    down, across = gradient.shape[2:]
-    to[:, :, down * r :] = 0
-    to[:, :, :, across * s :] = 0
+    across = gradient.shape[3]
+    (down_step, step), adjacent = stride, stride[1] == s
+    if stride != (r, s) or to.shape[2:] != (gradient.shape[2] * r, across * s):
+        to[...] = 0
     if gradient.size == 0:
         to[...] = 0
         return
     single, values = converted(gradient, np.float32), _aligned(filters).reshape(k, channels * r * s)
-    step = max(1, MOST_PATCHES // max(across * values.shape[1], 1))
+    at_once = max(1, MOST_PATCHES // max(across * values.shape[1], 1))
     for image, target in zip(single, to, strict=True):
-        for first in range(0, down, step):
-            some = image[:, first : first + step]
+        for first in range(0, gradient.shape[2], at_once):
+            some = image[:, first : first + at_once]
             rows = some.reshape(k, prod(some.shape[1:]))
             patches = np.empty((rows.shape[1], values.shape[1]), np.float32)
             _own_matmul(rows.T, values, patches)
             spread = patches.reshape(some.shape[1], across, channels, r, s).transpose(2, 0, 3, 1, 4)
-            place = target[:, first * r : (first + some.shape[1]) * r, : across * s]
             for row in range(some.shape[1]):
-                part = place[:, row * r : (row + 1) * r]
                 for tap in range(r):
-                    part[:, tap].reshape(channels, across, s)[...] = spread[:, row, tap]
+                    line = target[:, (first + row) * down_step + tap]
+                    if adjacent:
+                        line[:, : across * s].reshape(channels, across, s)[...] = spread[:, row, tap]
+                        continue
+                    for i in range(s):
+                        line[:, i : i + (across - 1) * step + 1 : step] = spread[:, row, tap, :, i]
 
 
 def _turned(filters: Array, groups: int) -> Array:

@@ -30,7 +30,7 @@ static gradient_columns find_columns(const hc_plane_gradient *p) {
     return columns;
 }
 
-/* n pixels of a row, n at most 2 LANES, from column 2 t on. Row i of `from`, of `rows`, meets the row of filters w_step * i
+/* n pixels of a row, or 2 LANES if n is more, from column 2 t on. Row i of `from`, of `rows`, meets the row of filters w_step * i
  * before the first. */
 INLINE void some_pixels(const int even, const int odd, const gradient_columns *columns, int rows,
                         const float *const *from, int64_t first, int64_t w_step, int64_t t, int64_t n, float *to) {
@@ -44,7 +44,7 @@ INLINE void some_pixels(const int even, const int odd, const gradient_columns *c
         for (int k = 0; k < odd; k++)
             sum[1] = lanes_fma(lanes_load(dy + columns->at[1][k]), lanes_of(w[1][-2 * k]), sum[1]);
     }
-    if (n == 2 * LANES) {
+    if (n >= 2 * LANES) {
         beside(sum[0], sum[1], to);
         return;
     }
@@ -54,13 +54,11 @@ INLINE void some_pixels(const int even, const int odd, const gradient_columns *c
         to[j] = last[j];
 }
 
+/* A row of pixels. `left` pixels of the plane begin with it, of which those of later rows are written, and then again. */
 INLINE void row_of(const int even, const int odd, const gradient_columns *columns, int rows, const float *const *from,
-                   int64_t first, int64_t w_step, int64_t width, float *to) {
-    int64_t j = 0;
-    for (; j + 2 * LANES <= width; j += 2 * LANES)
-        some_pixels(even, odd, columns, rows, from, first, w_step, j / 2, 2 * LANES, to + j);
-    if (j < width)
-        some_pixels(even, odd, columns, rows, from, first, w_step, j / 2, width - j, to + j);
+                   int64_t first, int64_t w_step, int64_t width, int64_t left, float *to) {
+    for (int64_t j = 0; j < width; j += 2 * LANES)
+        some_pixels(even, odd, columns, rows, from, first, w_step, j / 2, left - j, to + j);
 }
 
 static void gradient_plane(const hc_plane_gradient *p) {
@@ -76,16 +74,17 @@ static void gradient_plane(const hc_plane_gradient *p) {
         for (int64_t r = last; r >= 0; r -= 2) /* row `rows` is zeros, which are multiplied like other values */
             from[rows++] = p->work + (u >= r && (u - r) / 2 < p->rows ? (u - r) / 2 : p->rows) * row;
         const int64_t first = last * p->side[1];
+        const int64_t left = (p->height - i) * p->width;
         float *to = p->c + i * p->width;
         if (columns.n[0] == 1 && columns.n[1] == 2)
-            row_of(1, 2, &columns, rows, from, first, step, p->width, to);
+            row_of(1, 2, &columns, rows, from, first, step, p->width, left, to);
         else if (columns.n[0] == 2 && columns.n[1] == 1)
-            row_of(2, 1, &columns, rows, from, first, step, p->width, to);
+            row_of(2, 1, &columns, rows, from, first, step, p->width, left, to);
         else if (columns.n[0] == 3 && columns.n[1] == 2)
-            row_of(3, 2, &columns, rows, from, first, step, p->width, to);
+            row_of(3, 2, &columns, rows, from, first, step, p->width, left, to);
         else if (columns.n[0] == 2 && columns.n[1] == 3)
-            row_of(2, 3, &columns, rows, from, first, step, p->width, to);
+            row_of(2, 3, &columns, rows, from, first, step, p->width, left, to);
         else
-            row_of(columns.n[0], columns.n[1], &columns, rows, from, first, step, p->width, to);
+            row_of(columns.n[0], columns.n[1], &columns, rows, from, first, step, p->width, left, to);
     }
 }
