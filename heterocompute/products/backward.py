@@ -31,9 +31,12 @@ from .window import Padding, Window, as_pair, as_window
 __all__ = ["conv2d_backward_input", "conv2d_backward_weight"]
 
 MOST_PIXELS, MOST_TAPS = 1 << 18, 1 << 12  # 16 MiB of pixels and 512 KiB of sums per thread
+CHUNK = 32  # filters for which the core copies pixels once
 MOST_ALONE = 128  # filters of one image whose pixels are not copied as a matrix
-# Pixels of all images, and of one with planes, whose gradient is a matmul; measured with AVX2 on Zen 4
-MOST_ROWS, MOST_PLANE = 128, 64
+# Pixels of all images, and values of filters of 1 x 1, whose gradient is a matmul; measured with AVX2 on Zen 4
+MOST_ROWS, FEWEST_VALUES = 128, 1 << 15
+MOST_PATCHES = 1 << 20  # pixels of patches, 4 MiB
+FEWEST_TAPS, FEWEST_FILTERS = 8, 256  # whose patches are copied one by one; measured with AVX2 on Zen 4
 MOST_SIDE = 7  # of filters of one channel with stride 2
 
 
@@ -102,7 +105,7 @@ def conv2d_backward_input(
     final = shape if layout == "NCHW" else (shape[0], height, width, channels)
     result = checked_out(out, final, name, (gradient, filters))
     dx = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
-    if result.flags.c_contiguous and _is_matmul(window, len(nchw), layout):
+    if result.flags.c_contiguous and _is_matmul(window, len(nchw), filters.size, layout):
         _times_filters(nchw, filters[:, :, 0, 0], dx)
         return result if out is None else out
     if result.flags.c_contiguous and layout == "NCHW" and _is_of_planes(window, depth, k):
@@ -111,11 +114,19 @@ def conv2d_backward_input(
             runtime.run(), taken, weights, window.stride, window.before, window.dilation, window.groups, dx
         )
         return result if out is None else out
-    # (C, taps, K / groups): the channels of one convolution are the filters of the other
-    turned = filters.reshape(window.groups, k // window.groups, depth, *kernel).transpose(0, 2, 3, 4, 1)
-    turned = np.ascontiguousarray(turned.reshape(channels, *kernel, k // window.groups)).transpose(0, 3, 1, 2)
+    if _is_of_patches(window, k):
+        _spread_patches(nchw, filters, window.stride, dx)
+        return result if out is None else out
+    turned = _turned(filters, window.groups)
     single = converted(nchw, np.float32)
     last = single if single.strides[3] == single.itemsize else _channels_last(single)
+    if window.stride == (1, 1):
+        sizes = zip(kernel, window.dilation, window.before, strict=True)
+        above, left = ((taps - 1) * far - pad for taps, far, pad in sizes)
+        seen = last if min(above, left) >= 0 else last[:, :, max(0, -above) :, max(0, -left) :]
+        ahead = (max(above, 0), max(left, 0))
+        _convolve(seen, turned[:, :, ::-1, ::-1], (1, 1), ahead, window.dilation, window.groups, dx)
+        return result if out is None else out
     for rows in _phases(window, 0, height):
         for columns in _phases(window, 1, width):
             target = dx[:, :, rows.pixels, columns.pixels]
@@ -199,8 +210,15 @@ def conv2d_backward_weight(
     parts, each, depth = window.groups, k // window.groups, channels // window.groups
     dw = checked_out(out, (k, depth, *kernel), name, (gradient, images))
     # With adjacent channels, copies for a matmul take longer than they save, unless many filters share them.
-    is_copied = images.strides[1] == images.itemsize and window.stride == (1, 1) and (n > 1 or k <= MOST_ALONE)
-    if kernel == (1, 1) and window.before == (0, 0) and min(window.answer) > 0 and not is_copied:
+    chunks, values = -(-k // CHUNK), k + channels
+    few = chunks * channels < 1.5 * values if n > 1 else k <= MOST_ALONE
+    is_copied = images.strides[1] == images.itemsize and window.stride == (1, 1) and few
+    plain = kernel == (1, 1) and window.before == (0, 0)
+    if plain and window.answer == (1, 1) and parts == 1:
+        left, right = (converted(one[:, :, 0, 0], np.float32) for one in (nchw, images))
+        _own_matmul(left.T, right, dw[:, :, 0, 0])
+        return dw if out is None else out
+    if plain and min(window.answer) > 0 and not is_copied:
         (down, wide), (p, q) = window.stride, window.answer
         _matrices(gradient=nchw, images=images[:, :, : (p - 1) * down + 1 : down, : (q - 1) * wide + 1 : wide], to=dw)
         return dw if out is None else out
@@ -218,12 +236,12 @@ def conv2d_backward_weight(
     return dw if out is None else out
 
 
-def _is_matmul(window: Window, images: int, layout: str) -> bool:
-    """Return whether the gradient for x of filters of 1 x 1 takes less time as matmuls of gradients and filters."""
+def _is_matmul(window: Window, images: int, values: int, layout: str) -> bool:
+    """Return whether the gradient for x of filters of 1 x 1 takes less time as a matmul of gradients and filters."""
     pixels = prod(window.answer)
     plain = window.kernel == window.stride == (1, 1) and window.before == window.after == (0, 0) and window.groups == 1
-    few = pixels <= MOST_PLANE and images == 1 if layout == "NCHW" and pixels > 1 else images * pixels <= MOST_ROWS
-    return plain and few
+    adjacent = layout == "NHWC" or pixels == 1
+    return plain and adjacent and images * pixels <= MOST_ROWS and values >= FEWEST_VALUES
 
 
 def _is_of_planes(window: Window, depth: int, filters: int) -> bool:
@@ -232,17 +250,58 @@ def _is_of_planes(window: Window, depth: int, filters: int) -> bool:
     return alone and window.stride == (2, 2) and window.dilation == (1, 1) and max(window.kernel) <= MOST_SIDE
 
 
+def _is_of_patches(window: Window, filters: int) -> bool:
+    """Return whether each pixel is in at most one window, and a matmul takes less time than convolutions."""
+    plain = window.dilation == (1, 1) and window.before == (0, 0) and window.groups == 1
+    apart = all(taps <= step for taps, step in zip(window.kernel, window.stride, strict=True))
+    taps = prod(window.kernel)
+    return plain and apart and taps > 1 and (taps >= FEWEST_TAPS or filters >= FEWEST_FILTERS)
+
+
+def _spread_patches(gradient: Array, filters: Array, stride: tuple[int, int], to: FloatArray) -> None:
+    """Compute `to` (N, C, H, W) from gradients (N, K, P, Q), some rows at a time: a chain over k for each pixel."""
+    k, channels, r, s = filters.shape
+    across = gradient.shape[3]
+    (down_step, step), adjacent = stride, stride[1] == s
+    if stride != (r, s) or to.shape[2:] != (gradient.shape[2] * r, across * s):
+        to[...] = 0
+    if gradient.size == 0:
+        to[...] = 0
+        return
+    single, values = converted(gradient, np.float32), _aligned(filters).reshape(k, channels * r * s)
+    at_once = max(1, MOST_PATCHES // max(across * values.shape[1], 1))
+    for image, target in zip(single, to, strict=True):
+        for first in range(0, gradient.shape[2], at_once):
+            some = image[:, first : first + at_once]
+            rows = some.reshape(k, prod(some.shape[1:]))
+            patches = np.empty((rows.shape[1], values.shape[1]), np.float32)
+            _own_matmul(rows.T, values, patches)
+            spread = patches.reshape(some.shape[1], across, channels, r, s).transpose(2, 0, 3, 1, 4)
+            for row in range(some.shape[1]):
+                for tap in range(r):
+                    line = target[:, (first + row) * down_step + tap]
+                    if adjacent:
+                        line[:, : across * s].reshape(channels, across, s)[...] = spread[:, row, tap]
+                        continue
+                    for i in range(s):
+                        line[:, i : i + (across - 1) * step + 1 : step] = spread[:, row, tap, :, i]
+
+
+def _turned(filters: Array, groups: int) -> Array:
+    """Return (K, C / groups, R, S) as (C, K / groups, R, S): channels of one convolution are filters of the other."""
+    if groups == 1:  # as they lie, which the core reads
+        return _aligned(filters).transpose(1, 0, 2, 3)
+    k, depth, *kernel = filters.shape
+    turned = filters.reshape(groups, k // groups, depth, *kernel).transpose(0, 2, 3, 4, 1)
+    return np.ascontiguousarray(turned.reshape(groups * depth, *kernel, k // groups)).transpose(0, 3, 1, 2)
+
+
 def _times_filters(gradient: Array, filters: Array, to: FloatArray) -> None:
-    """Compute `to` (N, C, H, W) from gradients (N, K, H, W) and filters (K, C): one chain over k each."""
-    single, weights = converted(gradient, np.float32), converted(filters, np.float32)
-    (n, k, height, width), channels = single.shape, to.shape[1]
-    pixels = height * width
-    if pixels == 1 or to.strides[1] == to.itemsize:
-        rows = single.transpose(0, 2, 3, 1).reshape(n * pixels, k)
-        _own_matmul(rows, weights, to.transpose(0, 2, 3, 1).reshape(n * pixels, channels))
-    else:
-        for image, target in zip(single, to, strict=True):
-            _own_matmul(weights.T, image.reshape(k, pixels), target.reshape(channels, pixels))
+    """Compute `to` (N, C, H, W), with adjacent channels, from (N, K, H, W) and filters (K, C): chains over k."""
+    (n, k, height, width), channels = gradient.shape, to.shape[1]
+    rows = converted(gradient, np.float32).transpose(0, 2, 3, 1).reshape(n * height * width, k)
+    target = to.transpose(0, 2, 3, 1).reshape(n * height * width, channels)
+    _own_matmul(rows, converted(filters, np.float32), target)
 
 
 def _own_matmul(a: Array, b: Array, to: FloatArray) -> None:
@@ -278,6 +337,8 @@ def _over_pixels(nchw: Array) -> Array:
     single = converted(nchw, np.float32)
     if len(single) == 1 and single.strides[2] == single.shape[3] * single.strides[3]:
         pixels: Array = single[0]
+    elif single.strides[1] == single.itemsize:
+        return np.ascontiguousarray(single.transpose(2, 3, 0, 1)).reshape(-1, single.shape[1]).T
     else:
         pixels = _images_last(single).transpose(0, 2, 3, 1)
     return pixels.reshape(len(pixels), prod(pixels.shape[1:]))

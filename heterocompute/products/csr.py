@@ -120,9 +120,10 @@ def quick_linear(x: Any, w: Any, out: Any) -> FloatArray | None:
     else:
         stored = tuple(getattr(w, part, None) for part in ("data", "indices", "indptr"))
         along = getattr(w, "format", None) == "csr" and len(w.shape) == 2
-    if not along or x.shape[-1] != w.shape[1]:
+    shape = w.shape
+    if not along or x.shape[-1] != shape[1]:
         return None
-    n = w.shape[0]
+    n = shape[0]
     result = checked_out(out, (*x.shape[:-1], n), "linear", (x, *stored))
     multiply(x, w, False, result, "linear: w")
     return result if out is None else out
@@ -141,17 +142,22 @@ def _compressed_rows(w: Any, transposed: bool, name: str) -> Rows:
     if starts.shape != (major + 1,):
         raise WrongValue(f"{name}: indptr has shape {starts.shape}, expected ({major + 1},)")
     data = np.asarray(w.data)
-    if data.dtype.name not in FLOATS:
+    plain = _is_plain(data)
+    if not plain and data.dtype.name not in FLOATS:
         raise WrongType(f"{name} holds {data.dtype}, expected {', '.join(FLOATS)}; convert with astype first")
     if data.shape != indices.shape:
         raise WrongValue(f"{name}: data has shape {data.shape} and indices {indices.shape}")
-    with np.errstate(over="ignore"):
-        found: Rows = (minor, starts, indices, np.require(data, np.float32, ["C", "A"]))
+    if not plain:
+        with np.errstate(over="ignore"):
+            data = np.require(data, np.float32, ["C", "A"])
+    found: Rows = (minor, starts, indices, data)
     return (major, *_core.csr_transpose(found)) if (layout == "csc") != transposed else found
 
 
 def _integers(array: object, dtype: Any, limit: int, name: str) -> Array:
     found = np.asarray(array)
+    if found.ndim == 1 and found.dtype == dtype and found.flags.c_contiguous and found.flags.aligned:
+        return found
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise WrongType(
             f"{name} is an array of {found.dtype} with {counted(found.ndim, 'dimension')}, expected integers in one"
@@ -161,9 +167,6 @@ def _integers(array: object, dtype: Any, limit: int, name: str) -> Array:
         if low < 0 or high >= limit:
             raise WrongValue(f"{name} has {low if low < 0 else high}, expected 0 to {limit - 1}")
     return np.require(found, dtype, ["C", "A"])
-
-
-MULTIPLY = multiply
 
 
 @counts_subnormals
@@ -187,10 +190,6 @@ def compressed_product(
         What is called at last, `multiply` above.
     """
     linear = name == "linear"
-    if linear and multiply is MULTIPLY and bias is None and activations is None and is_compressed(b):
-        quick = quick_linear(a, b, out)
-        if quick is not None:
-            return quick
     names = (f"{name}: x", f"{name}: w") if linear else (f"{name}: a", f"{name}: b")
     if is_compressed(a) and is_compressed(b):
         raise WrongType(f"{name}: both operands are compressed, expected one that is dense or quantized")

@@ -14,6 +14,7 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..arrays.array_like import ArrayLike
 from ..arrays.components import core_format
+from ..arrays.eie import EIEArray
 from ..arrays.prepacked import Prepacked
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
@@ -23,7 +24,7 @@ from ..base.float_env import counts_subnormals
 from ..base.texts import counted
 from ..formats import Format
 from .arguments import Array, FloatArray, as_format, as_matrix, core_operand, is_compressed, tell, with_axis
-from .csr import compressed_product
+from .csr import compressed_product, quick_linear
 from .place import HERE, Here, device_product, place_of
 from .quantize import rounded
 from .tuned import BLAS, choice, listeners as tuned_changes, operand_text, path_number, product_key
@@ -284,9 +285,20 @@ def linear(
     return _linear(x, w, bias, activations, out) if answer is None else answer
 
 
+def _is_here(x: object, w: object, out: object) -> bool:
+    """Return whether all operands of a compressed product are arrays of NumPy, and no device is selected."""
+    stored = isinstance(w, EIEArray) or (hasattr(w, "nnz") and type(getattr(w, "data", None)) is np.ndarray)
+    here = stored and type(x) is np.ndarray and (out is None or type(out) is np.ndarray)
+    return here and runtime.backend_device() is None
+
+
 @counts_subnormals
 def _linear(x: object, w: object, bias: object, activations: object, out: object) -> FloatArray:
     """Compute `linear` for arguments of every kind."""
+    if bias is None and activations is None and _is_here(x, w, out):
+        quick = quick_linear(x, w, out)
+        if quick is not None:
+            return quick
     place = place_of("linear", x, w, x=x, w=w, bias=bias, out=out)
     if place is HERE and (is_compressed(x) or is_compressed(w)):
         return compressed_product(x, w, bias, activations, out, "linear")

@@ -23,26 +23,20 @@ F = np.float32
 POLYNOMIAL = (1.4061316614970565e-3, 8.379030041396618e-3, 4.166477546095848e-2, 0.16666364669799805,
               0.5000000596046448, 1, 1)  # fmt: skip
 
-ERF = (
-    0.48591295690286307,
-    -0.34540785500494975,
-    0.161829101213646,
-    -0.07648275610550886,
-    0.034669936800507464,
-    -0.01481186414781473,
-    0.005922937956232057,
-    -0.002211840658810179,
-    0.0007714154278403835,
-    -0.0002515965878095848,
-    7.688658221091806e-05,
-    -2.2065495938874236e-05,
-    5.961274041283321e-06,
-    -1.5197750687930365e-06,
-    3.664930258016531e-07,
-    -8.378986749464708e-08,
-    1.8200721725080663e-08,
-    -3.760101540070524e-09,
-    7.174542677793196e-10,
+# Of log P(X < m), X normal, -6.5 <= m <= 0
+LOG_PART = (
+    -1.4269686543499915e-09,
+    -5.59927606502697e-08,
+    -9.683071766630746e-07,
+    -9.63003003562335e-06,
+    -5.906076330575161e-05,
+    -0.00020291727560106665,
+    -2.853036221495131e-06,
+    0.004824912175536156,
+    0.036362092941999435,
+    -0.3183022141456604,
+    0.7978853583335876,
+    -0.6931471824645996,
 )
 
 
@@ -133,22 +127,23 @@ def gelu(x: FloatArray, up: FloatArray | None = None) -> FloatArray:
         return y if up is None else y * up
 
 
-def erf(t: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return the error function: t times a Chebyshev series of t^2 / 8 - 1 below 4, its sign beyond."""
-    with np.errstate(all="ignore"):
-        u = t * t * 0.125 - 1
-        later, now = np.zeros_like(t), np.zeros_like(t)
-        for c in ERF[:0:-1]:
-            later, now = now, 2 * u * now - later + c
-        return np.where(np.abs(t) < 4, t * (u * now - later + ERF[0]), np.where(t == t, np.sign(t), t))
+def gelu_erf(x: FloatArray) -> FloatArray:
+    """Return x (1 + erf(x / sqrt(2))) / 2: max(x, 0) + m e^p(m) with m = -|x|, where the product is 0 below -6.5.
+
+    The error is at most 2 units in the last place for x > 0, 3 from -1 on, 8 from -2 on, and 5e-8 below.
+    """
+    m = np.where(-np.abs(x) < F(-6.5), F(-6.5), -np.abs(x))
+    p = np.full_like(m, F(LOG_PART[0]))
+    for c in LOG_PART[1:]:
+        p = _fma(p, m, F(c))
+    return _fma(m, np.where(m > F(-6.5), exp(p), F(0)), np.where(x < 0, F(0), x))
 
 
 def activated(name: str, x: FloatArray, up: FloatArray | None = None) -> FloatArray:
     """Return gelu_erf, x (1 + erf(x / sqrt(2))) / 2, or relu, or relu2, its square, times up."""
     with np.errstate(all="ignore"):
         if name == "gelu_erf":
-            wide = x.astype(np.float64)
-            y = (0.5 * wide * (1 + erf(wide * 0.70710678118654752))).astype(F)
+            y = gelu_erf(x)
         else:
             y = np.where(x < 0, F(0), x)
             y = y * y if name == "relu2" else y

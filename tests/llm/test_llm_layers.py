@@ -53,6 +53,19 @@ def test_plain_gates_have_the_bits_of_their_definition(name: str) -> None:
     assert np.abs(activated(name, x)[:1000] - exact).max() <= 2 * EPS * np.abs(exact).max()
 
 
+def test_exact_gelu_is_within_its_bounds() -> None:
+    x = np.concatenate([np.linspace(-9, 9, 20_001), np.logspace(-30, 0, 500), -np.logspace(-30, 0, 500)]).astype(
+        np.float32
+    )
+    exact = np.array([v * math.erfc(-v / math.sqrt(2)) / 2 for v in x.astype(np.float64).tolist()])
+    error = np.abs(activated("gelu_erf", x) - exact)
+    units = error / np.spacing(np.maximum(np.abs(exact), 1e-38).astype(np.float32))
+    for least, bound in ((0, 2), (-1, 3), (-2, 8)):
+        assert units[x >= least].max() <= bound
+    assert error[x < 0].max() <= 5e-8
+    assert (activated("gelu_erf", np.float32([6.5, 1e30, np.inf])) == np.float32([6.5, 1e30, np.inf])).all()
+
+
 def test_pairs_are_neighbors_or_halves() -> None:
     x, (_, cosine, sine) = drawn((4, 7, 2, 12)), calls(drawn((7, 8)))["rope"]
     for pairs in (False, True):

@@ -9,6 +9,7 @@ import pytest
 from common import isas, reals, same_bits
 
 import heterocompute as hc
+from heterocompute.products import backward
 from heterocompute.products.window import as_window
 from heterocompute.reference import loops
 
@@ -32,7 +33,13 @@ CASES = [
     (2, 5, 9, 40, 5, 5, 3, 2, 2, 1, 5),  # planes with one filter each
     (1, 3, 6, 17, 3, 2, 7, 2, ((3, 0), (9, 1)), 1, 3),  # more padding than the filter has taps
     (3, 20, 1, 1, 17, 1, 1, 1, 0, 1, 1),  # a matmul of one pixel per image
-    (1, 20, 3, 5, 17, 1, 1, 1, 0, 1, 1),  # a matmul of a plane
+    (1, 20, 3, 5, 17, 1, 1, 1, 0, 1, 1),  # a plane of few channels
+    (1, 2, 1, 3, 300, 1, 1, 1, 0, 1, 1),  # filters that are read in place for fewer channels
+    (1, 3, 4, 5, 35, 3, 3, 1, 1, 1, 1),  # filters beside each other, in parts of panels
+    (2, 3, 13, 14, 7, 4, 5, (4, 5), 0, 1, 1),  # patches, and pixels behind them
+    (1, 2, 7, 9, 260, 1, 2, (2, 3), 0, 1, 1),  # patches, and pixels between them
+    (2, 16, 4, 5, 16, 3, 3, 1, 1, 1, 2),  # groups of half a chunk
+    (1, 3, 5, 4, 48, 2, 3, 1, 1, 1, 1),
 ]
 
 
@@ -41,6 +48,16 @@ def made(case: Any) -> tuple[Any, ...]:
     window = as_window("test", (h, w), (r, s), stride, padding, dilation, groups, c)
     x, filters, dy = reals((n, c, h, w), 1), reals((k, c // groups, r, s), 2), reals((n, k, *window.answer), 3)
     return x, filters, dy, (stride, padding, dilation, groups), (window.stride, window.before, window.dilation, groups)
+
+
+def test_matmuls_of_pixels_have_the_bits_of_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
+    dy, w = reals((3, 2, 3, 17), 1), reals((17, 20, 1, 1), 2)
+    for some in (dy, dy[:, :1, :1]):
+        found = []
+        for fewest in (0, 1 << 40):
+            monkeypatch.setattr(backward, "FEWEST_VALUES", fewest)
+            found.append(hc.conv2d_backward_input(some, w, some.shape[1:3], layout="NHWC"))
+        assert same_bits(*found)
 
 
 @pytest.mark.sweep(every=3)

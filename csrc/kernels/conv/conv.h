@@ -61,7 +61,7 @@ typedef void hc_depthwise_line_f32_fn(int side, int stride, int across, int64_t 
 
 /* gradient_f32:  c[t * width + j] = fmaf chain from itself over p < down, q < across and i < n, all ascending, of x[tap[t] +
  * p * x_row + q * x_column + i * x_step + j] * dy[((p * across + q) * n + i) * width + j], for t < taps and j < width. With
- * `one`, all j have the same x, without + j. width is a multiple of 16, with `one` of HC_GRADIENT_WIDE. */
+ * `one`, all j have the same x, without + j. width is a multiple of 16; with `one`, kernels are fastest for HC_GRADIENT_WIDE. */
 enum { HC_GRADIENT_WIDE = 32 };
 typedef struct {
     const float *x, *dy;

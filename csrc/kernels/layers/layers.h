@@ -23,7 +23,7 @@ typedef void hc_norm_fn(int64_t rows, int64_t n, const float *x, bool centered, 
 typedef void hc_softmax_fn(int64_t rows, int64_t n, const float *x, float *y);
 
 /* y = u up, or u if up is NULL. y may be x. HC_GATE_SILU: u = x sigmoid(x). HC_GATE_GELU: u = x sigmoid(1.5957692 (x +
- * 0.044715 x^3)). HC_GATE_ERF: u = x / 2 (1 + erf(x / sqrt(2))) in float64, rounded once; rows.h has erf. */
+ * 0.044715 x^3)). HC_GATE_ERF: u = x / 2 (1 + erf(x / sqrt(2))) in the steps of hc_gelu_erf, see rows.h. */
 typedef enum { HC_GATE_SILU, HC_GATE_GELU, HC_GATE_ERF } hc_gate_kind;
 typedef void hc_gate_fn(int64_t n, hc_gate_kind kind, const float *x, const float *up, float *y);
 

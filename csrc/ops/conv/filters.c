@@ -1,5 +1,6 @@
 /* Packing of filters into panels. Float32 filters in the order (c, r, s) are transposed with the taps of a channel
- * together, and then sorted, some lines at a time. All others are packed like operands of products (pack.c). */
+ * together, and then sorted, some lines at a time. Filters that lie closer together than their channels, as those of gradients
+ * do, are read channel by channel. All others are packed like operands of products (pack.c). */
 #include "ops/conv/filters.h"
 
 #include <string.h>
@@ -38,6 +39,49 @@ static bool lies_by_channels(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     return w && w->dtype == HC_F32 && w->strides[3] == sizeof(float) && w->strides[2] == s->s * w->strides[3] &&
            (w->strides[1] == s->r * w->strides[2] || s->group_channels == 1);
+}
+
+int64_t hc_filters_beside(const hc_convolution *conv, int64_t *tap) {
+    const hc_view *w = conv->w->dense;
+    const hc_conv_shape *s = &conv->shape;
+    const int64_t size = sizeof(float);
+    if (!w || w->dtype != HC_F32 || s->group_channels == 1 || s->r * s->s > HC_BESIDE_UNITS || w->strides[0] < size ||
+        w->strides[1] <= w->strides[0] || (uintptr_t)w->data % sizeof(float))
+        return 0;
+    for (int i = 0; i < 4; i++)
+        if (w->strides[i] % size)
+            return 0;
+    const int64_t down = w->strides[2] / size, across = w->strides[3] / size;
+    const int64_t low = hc_min(0, (s->r - 1) * down) + hc_min(0, (s->s - 1) * across);
+    const int64_t units = hc_max(0, (s->r - 1) * down) + hc_max(0, (s->s - 1) * across) - low + 1;
+    if (units > HC_BESIDE_UNITS)
+        return 0;
+    for (int64_t t = 0; t < s->r * s->s; t++)
+        tap[t] = t / s->s * down + t % s->s * across - low;
+    return units;
+}
+
+/* A panel of such filters: the units of a channel are transposed, and the lines of its taps are copied from there. */
+static void pack_beside(const hc_filter_panels *p, int64_t panel, int64_t units, const int64_t *tap, float *to,
+                        float *lines) {
+    const hc_view *w = p->conv->w->dense;
+    const hc_conv_shape *s = &p->conv->shape;
+    const int64_t taps = s->r * s->s, channels = s->group_channels, size = sizeof(float);
+    const int64_t count = hc_min(p->nr, p->filters - panel * p->nr);
+    const char *from = (const char *)w->data + (p->first + panel * p->nr) * w->strides[0];
+    from -= tap[0] * size;
+    HC_ASSERT(units * p->nr * size <= hc_pack_scratch());
+    memset(lines, 0, (size_t)(units * p->nr * size));
+    for (int64_t c = 0; c < channels; c++, from += w->strides[1]) {
+        if (units == 1 && w->strides[0] == size)
+            memcpy(lines, from, (size_t)(count * size));
+        else
+            for (int64_t i = 0; i < count; i += 16)
+                p->side.pack_x32(from + i * w->strides[0], w->strides[0], (int)hc_min(16, count - i), units, lines + i,
+                                 p->nr, 0);
+        for (int64_t t = 0; t < taps; t++)
+            memcpy(to + (t * channels + c) * p->nr, lines + tap[t] * p->nr, (size_t)(p->nr * size));
+    }
 }
 
 /* Sorts lines (channel, tap) into lines (tap, channel). With the constant size of a part, copies become
@@ -91,6 +135,12 @@ void hc_filter_lines(const hc_filter_panels *p, int64_t panel, float *to) {
 void hc_filter_panel(const hc_filter_panels *p, int64_t panel, float *to, void *scratch) {
     const hc_conv_shape *s = &p->conv->shape;
     const int64_t taps = s->r * s->s, channels = s->group_channels;
+    int64_t tap[HC_BESIDE_UNITS];
+    const int64_t units = hc_filters_beside(p->conv, tap);
+    if (units > 0) {
+        pack_beside(p, panel, units, tap, to, scratch);
+        return;
+    }
     if (!hc_filters_have_lines(p)) {
         hc_panels one = p->side;
         one.panels = (uint8_t *)to;

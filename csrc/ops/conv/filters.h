@@ -33,4 +33,9 @@ void hc_filter_lines(const hc_filter_panels *panels, int64_t panel, float *to);
  * last one not filled. */
 void hc_filter_taps(const hc_convolution *conv, int64_t beside, float *to);
 
+/* Float32 filters of several channels that lie closer together than their channels: the number of units from the first to the
+ * last of the taps of a channel, and the unit of each tap; at most HC_BESIDE_UNITS. 0 for all others. */
+enum { HC_BESIDE_UNITS = 64 };
+int64_t hc_filters_beside(const hc_convolution *conv, int64_t *tap);
+
 #endif

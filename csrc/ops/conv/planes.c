@@ -9,6 +9,7 @@
 #include "ops/conv/planes.h"
 
 #include "base/threads.h"
+#include "ops/conv/filters.h"
 #include "ops/conv/prepacked.h"
 #include "ops/conv/windows.h"
 
@@ -21,6 +22,8 @@ enum {
     PART = 48,              /* filters of a tile of outputs that are stored by rows */
     FEW_FILTERS = 12,       /* of a call, at least */
     FEW_CHANNELS = 8,       /* of filters that are read in place: several taps are in a cache line */
+    FAR_CHANNELS = 256,     /* each in its own cache line: more leave L1 before the next filters read them */
+    TOGETHER = 16,          /* filters that are packed together */
 };
 
 typedef struct {
@@ -50,8 +53,10 @@ static bool filters_lie(const hc_convolution *conv) {
     if (!w || w->dtype != HC_F32 || (uintptr_t)w->data % sizeof(float) || !whole(w->strides[0]) ||
         !whole(w->strides[1]) || !whole(w->strides[2]) || !whole(w->strides[3]))
         return false;
-    return s->r * s->s == 1 ||
-           (s->group_channels < FEW_CHANNELS && (s->r == 1 || s->s == 1 || w->strides[2] == s->s * w->strides[3]) &&
+    if (s->r * s->s == 1)
+        return s->group_channels <= FAR_CHANNELS || w->strides[0] != (int64_t)sizeof(float) ||
+               w->strides[1] == (int64_t)sizeof(float);
+    return (s->group_channels < FEW_CHANNELS && (s->r == 1 || s->s == 1 || w->strides[2] == s->s * w->strides[3]) &&
             (s->group_channels > 1 || s->s == 1 || w->strides[3] == (int64_t)sizeof(float)));
 }
 
@@ -138,9 +143,7 @@ hc_conv_work hc_conv_planes_work(const hc_convolution *conv) {
 }
 
 /* One filter as a row (r, s, c). */
-static void pack_task(void *context, int64_t filter, int thread) {
-    (void)thread;
-    const hc_planes_job *job = context;
+static void pack_filter(const hc_planes_job *job, int64_t filter) {
     const hc_conv_shape *s = &job->conv->shape;
     const hc_view *w = job->conv->w->dense;
     const int64_t taps = s->r * s->s, size = sizeof(float), channels = s->group_channels;
@@ -156,6 +159,38 @@ static void pack_task(void *context, int64_t filter, int thread) {
     hc_filters context_of;
     const hc_source source = hc_filter_source(job->conv, filter, 1, &context_of);
     source.floats(&source, 0, 1, 0, job->columns, to, job->columns);
+}
+
+/* Some filters that lie closer together than their channels: the units of 16 channels at a time become rows of channels. */
+static void pack_beside(const hc_planes_job *job, int64_t filter, int64_t filters, int64_t units, const int64_t *tap) {
+    const hc_conv_shape *s = &job->conv->shape;
+    const hc_view *w = job->conv->w->dense;
+    const int64_t taps = s->r * s->s, size = sizeof(float), channels = s->group_channels;
+    const char *from = (const char *)w->data + filter * w->strides[0] - tap[0] * size;
+    float lines[HC_BESIDE_UNITS * TOGETHER];
+    const bool adjacent = units == 1 && w->strides[0] == size;
+    for (int64_t c = 0; c < channels; c += TOGETHER, from += TOGETHER * w->strides[1]) {
+        const int some = (int)hc_min(TOGETHER, channels - c);
+        for (int64_t f = 0; f < (adjacent ? 1 : filters); f++) {
+            HC_PICK(pack_x32, job->conv->run)
+            (from + f * w->strides[0], w->strides[1], some, adjacent ? filters : units, lines, TOGETHER, 0);
+            float *to = job->packed_filters + (filter + f) * job->columns + c;
+            for (int64_t t = 0; t < (adjacent ? filters : taps); t++)
+                memcpy(to + t * channels, lines + (adjacent ? t : tap[t]) * TOGETHER, (size_t)(some * size));
+        }
+    }
+}
+
+static void pack_task(void *context, int64_t task, int thread) {
+    (void)thread;
+    const hc_planes_job *job = context;
+    const int64_t filter = task * TOGETHER, filters = hc_min(TOGETHER, job->conv->shape.filters - filter);
+    int64_t tap[HC_BESIDE_UNITS];
+    const int64_t units = hc_filters_beside(job->conv, tap);
+    if (units > 0)
+        pack_beside(job, filter, filters, units, tap);
+    for (int64_t f = 0; f < filters && units == 0; f++)
+        pack_filter(job, filter + f);
 }
 
 /* The outputs of some registers of pixels, of which each is part of a row of the band. */
@@ -293,7 +328,7 @@ hc_status hc_conv_planes_prepack(const hc_convolution *conv, hc_prepacked_filter
     hc_planes_job job;
     work_of(&job, conv);
     job.packed_filters = hc_prepacked_panels_to(to);
-    hc_parallel(conv->run->n_threads, conv->shape.filters, pack_task, &job);
+    hc_parallel(conv->run->n_threads, hc_ceil_div(conv->shape.filters, TOGETHER), pack_task, &job);
     return HC_OK;
 }
 
@@ -322,7 +357,7 @@ hc_status hc_conv_planes_run(const hc_convolution *conv, hc_error *error) {
         job.w = ready;
     } else if (job.packed) {
         job.w = job.packed_filters;
-        hc_parallel(n_threads, s->filters, pack_task, &job);
+        hc_parallel(n_threads, hc_ceil_div(s->filters, TOGETHER), pack_task, &job);
     }
     if (job.each)
         hc_parallel(n_threads, s->n * s->filters * hc_ceil_div(s->out_height, job.rows), each_task, &job);

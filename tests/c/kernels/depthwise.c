@@ -181,6 +181,8 @@ void check_gradient_f32(const hc_kernel *kernel) {
         gradient_case(kernel, one, 49, width, 1, 1, 1, 1, PLAIN);
         for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
             gradient_case(kernel, one, 9, 2 * width, 2, 2, 3, 1, (float_kind)kind);
+        for (int64_t taps = 1; taps <= 11 && one; taps++)
+            gradient_case(kernel, one, taps, taps % 2 ? FEW : FEW + width, 2, 3, taps % 4 + 1, 1, PLAIN);
     }
     usual();
     gradient_case(kernel, true, 9, HC_GRADIENT_WIDE, 1, 1, 256, 1, PLAIN);

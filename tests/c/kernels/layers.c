@@ -125,32 +125,25 @@ void check_softmax(const hc_kernel *kernel) {
     softmax_case(kernel, 4, 1024, PLAIN);
 }
 
-/* erf as heterocompute/reference/layers.py has it. */
-static double erf_of(double t) {
-    static const double series[] = {
-        0.48591295690286307,    -0.34540785500494975,    0.161829101213646,     -0.07648275610550886,
-        0.034669936800507464,   -0.01481186414781473,    0.005922937956232057,  -0.002211840658810179,
-        0.0007714154278403835,  -0.0002515965878095848,  7.688658221091806e-05, -2.2065495938874236e-05,
-        5.961274041283321e-06,  -1.5197750687930365e-06, 3.664930258016531e-07, -8.378986749464708e-08,
-        1.8200721725080663e-08, -3.760101540070524e-09,  7.174542677793196e-10,
+/* gelu_erf as heterocompute/reference/layers.py has it. */
+static float gelu_erf_of(float x) {
+    static const float log_part[] = {
+        -1.4269686543499915e-09f, -5.59927606502697e-08f,   -9.683071766630746e-07f, -9.63003003562335e-06f,
+        -5.906076330575161e-05f,  -0.00020291727560106665f, -2.853036221495131e-06f, 0.004824912175536156f,
+        0.036362092941999435f,    -0.3183022141456604f,     0.7978853583335876f,     -0.6931471824645996f,
     };
-    if (!(fabs(t) < 4))
-        return t > 0 ? 1 : t < 0 ? -1 : t;
-    const double u = t * t * 0.125 - 1;
-    double next = 0, after = 0;
-    for (int i = 18; i > 0; i--) {
-        const double now = 2 * u * next - after + series[i];
-        after = next;
-        next = now;
-    }
-    return t * (u * next - after + series[0]);
+    const float m = -fabsf(x) < -6.5f ? -6.5f : -fabsf(x);
+    float p = log_part[0];
+    for (int i = 1; i < 12; i++)
+        p = fmaf(p, m, log_part[i]);
+    return fmaf(m, m > -6.5f ? exp_of(p) : 0, x < 0 ? 0 : x);
 }
 
 static void gate_definition(int64_t n, hc_gate_kind kind, const float *x, const float *up, float *y) {
     for (int64_t i = 0; i < n; i++) {
         const float at = kind == HC_GATE_GELU ? 1.5957691216f * (x[i] + 0.044715f * x[i] * x[i] * x[i]) : x[i];
         if (kind == HC_GATE_ERF)
-            y[i] = (float)(0.5 * (double)x[i] * (1 + erf_of((double)x[i] * 0.70710678118654752)));
+            y[i] = gelu_erf_of(x[i]);
         else
             y[i] = x[i] / (1 + exp_of(-at));
         y[i] = up ? y[i] * up[i] : y[i];

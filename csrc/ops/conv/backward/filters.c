@@ -280,7 +280,8 @@ static void divide(gradient_job *job) {
     const hc_window *window = job->window;
     const int64_t size = sizeof(float), taps = job->r * job->s;
     job->one = job->each >= BROADCAST || job->filters == job->each;
-    job->lanes = job->one ? HC_GRADIENT_WIDE : FEW;
+    const bool is_half = job->each <= 3 * FEW && hc_round_up(job->each, FEW) < hc_round_up(job->each, HC_GRADIENT_WIDE);
+    job->lanes = job->one && !is_half ? HC_GRADIENT_WIDE : FEW;
     job->x_lanes = job->one ? 1 : FEW;
     job->chunks = job->one ? job->filters / job->each * hc_ceil_div(job->each, job->lanes)
                            : hc_ceil_div(job->filters, job->lanes);
