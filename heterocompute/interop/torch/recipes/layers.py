@@ -5,7 +5,8 @@ The rounding is that of `heterocompute.training.step.layer`, on the memory of th
 
 from __future__ import annotations
 
-from functools import cache
+import math
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ import torch
 from torch.nn import functional
 
 from ....base.errors import WrongType, WrongValue, shown
-from ....formats import Format, is_function
-from ....training.step.layer import Arrays, LayerState
+from ....formats import Format
+from ....training.step.layer import Arrays, LayerState, is_free
 from ....training.step.recipe import FP32
 from ....training.step.sums import multiplied
 from ..rounding import fake_quantize
@@ -49,7 +50,7 @@ class TorchArrays(Arrays):
     def turned(self, x: Any, matrix: np.ndarray[Any, Any]) -> Any:
         """Return the rows of x, padded with zeros, multiplied by a matrix, block by block."""
         size = len(matrix)
-        padded = functional.pad(x, (0, 0, 0, -len(x) % size))
+        padded = functional.pad(x, (0, 0, 0, -len(x) % size)) if len(x) % size else x
         turning = torch.from_numpy(matrix).to(x.device)
         return (turning @ padded.reshape(-1, size, x.shape[1])).reshape(padded.shape)
 
@@ -67,6 +68,7 @@ class TorchArrays(Arrays):
 
 
 ARRAYS = TorchArrays()
+MOST_INDICES = 2**18  # values of the patches of one image whose indices are kept, 1 MiB
 
 
 class Product(torch.autograd.Function):
@@ -129,6 +131,70 @@ class _Convolution(torch.autograd.Function):
         if dw is not None:
             dw = state.result(dw.flatten(1)).reshape(dw.shape)
         return dx, dw, None, None
+
+
+class _PatchProduct(torch.autograd.Function):
+    """A convolution and its gradients, in formats with groups: dw and y are matmuls of patches.
+
+    Patches have values in the order channel, row, column. x and w have four dimensions, and x is padded already. The
+    gradient of x multiplies images, since g has groups of channels.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, w: Any, state: LayerState, stride: Any, dilation: Any) -> Any:
+        rows, (height, width) = _patches(x, tuple(w.shape[2:]), stride, dilation)
+        filters = w.flatten(1)
+        operands = state.forward(rows, filters)
+        kept_rows, kept_w, ctx.scales = state.kept_for_backward(rows, filters, operands)
+        ctx.state, ctx.window, ctx.shapes = state, (stride, dilation), (x.shape, w.shape)
+        ctx.save_for_backward(kept_rows, kept_w)
+        y = multiplied(state, operands[0], operands[1].mT, "activations", "weights")
+        return y.reshape(len(x), height, width, len(w)).permute(0, 3, 1, 2)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, g: Any) -> Any:
+        state, (rows, w), (stride, dilation) = ctx.state, ctx.saved_tensors, ctx.window
+        state.begin_backward(ctx.scales)
+        dx, dw, rounded_g = None, None, None
+        shape, filters = ctx.shapes
+        slopes = g.permute(0, 2, 3, 1).reshape(-1, g.shape[1])
+        if ctx.needs_input_grad[0]:
+            rounded_g, rounded_w = state.input_gradient(slopes, w)
+            if state.recipe.sums is None and g.device.type == "cpu":
+                image = rounded_g.reshape(len(g), *g.shape[2:], -1).permute(0, 3, 1, 2)
+                dx = torch.nn.grad.conv2d_input(shape, rounded_w.reshape(filters), image, stride, 0, dilation)
+            else:
+                each = multiplied(state, rounded_g, rounded_w, "gradients", "weights")
+                each = each.reshape(len(g), -1, each.shape[1]).mT
+                dx = functional.fold(each, shape[2:], filters[2:], dilation, 0, stride)
+        if ctx.needs_input_grad[1]:
+            last_g, last_x = state.weight_gradient(slopes, rows, rounded_g)
+            dw = state.result(multiplied(state, last_g.mT, last_x, "wgrad_gradients", "wgrad_activations"))
+            dw = dw.reshape(filters)
+        return dx, dw, None, None, None
+
+
+def _patches(x: Any, size: Any, stride: Any, dilation: Any) -> tuple[Any, tuple[int, int]]:
+    """Return the patches of images as rows, and the number of rows and columns of patches."""
+    height, width = ((n - d * (k - 1) - 1) // s + 1
+                     for n, k, s, d in zip(x.shape[2:], size, stride, dilation, strict=True))  # fmt: skip
+    values = x[0].numel() if len(x) else 0
+    if x.device.type == "cpu" and 0 < height * width * size[0] * size[1] * x.shape[1] <= MOST_INDICES and values:
+        index = _indices(tuple(x.shape[1:]), size, stride, dilation, (height, width))
+        rows = x.reshape(len(x), -1).index_select(1, index)
+    else:
+        rows = functional.unfold(x, size, dilation, 0, stride).mT
+    return rows.reshape(-1, x.shape[1] * size[0] * size[1]), (height, width)
+
+
+@lru_cache(maxsize=64)
+def _indices(shape: tuple[int, ...], size: Any, stride: Any, dilation: Any, count: tuple[int, int]) -> Any:
+    """Return the index of each value of the patches in one image: four times as fast as `unfold`."""
+    places = torch.arange(math.prod(shape), dtype=torch.int32, device="cpu").reshape(shape)
+    down, across, one = places.stride()[1], 1, places.stride()[0]
+    steps = down * stride[0], across * stride[1], one, down * dilation[0], across * dilation[1]
+    return places.as_strided((*count, shape[0], *size), steps).reshape(-1)
 
 
 def check_input(name: str, x: Any) -> None:
@@ -211,7 +277,7 @@ class _RecipeConvolution(RecipeLayer):
         if x.dim() == ndim + 1:
             return self.multiplied(x.unsqueeze(0)).squeeze(0)
         padding = (0,) * ndim if self.padding == "valid" else tuple(self.padding)
-        if all(_is_free(fmt) for fmt in self.recipe_state.formats.values()) and self.recipe_state.is_direct:
+        if all(is_free(fmt) for fmt in self.recipe_state.formats.values()) and self.recipe_state.is_direct:
             window = self.stride, padding, self.dilation, self.groups
             y = _Convolution.apply(x, self.weight, self.recipe_state, window)
         else:
@@ -219,28 +285,16 @@ class _RecipeConvolution(RecipeLayer):
         return y if self.bias is None else y + self.bias.reshape(-1, *(1,) * ndim)
 
     def _of_patches(self, x: Any, padding: tuple[int, ...]) -> Any:
-        """Return the convolution as a matmul of patches, whose values are in the order channel, row, column."""
+        """Return the convolution as a matmul of patches."""
         one = self.weight.dim() == 3
-        image = x.unsqueeze(2) if one else x
-        size, stride, dilation, padding = (
-            (first, *given) if one else given
-            for given, first in (
-                (tuple(self.weight.shape[2:]), 1), (self.stride, 1), (self.dilation, 1), (padding, 0),
-            )
-        )  # fmt: skip
-        height, width = (
-            (n + 2 * p - d * (k - 1) - 1) // s + 1
-            for n, p, d, k, s in zip(image.shape[2:], padding, dilation, size, stride, strict=True)
-        )
-        rows = functional.unfold(image, size, dilation, padding, stride).transpose(1, 2)
-        each = rows.shape[2] // self.groups
-        filters = self.weight.flatten(1).chunk(self.groups)
+        image, filters = (x.unsqueeze(2), self.weight.unsqueeze(2)) if one else (x, self.weight)
+        stride, dilation = ((1, *given) if one else given for given in (self.stride, self.dilation))
+        image = functional.pad(image, [edge for each in reversed(padding) for edge in (each, each)])
         parts = [
-            Product.apply(rows[..., i * each : (i + 1) * each].reshape(-1, each), part, self.recipe_state)
-            for i, part in enumerate(filters)
+            _PatchProduct.apply(part, each, self.recipe_state, stride, dilation)
+            for part, each in zip(image.chunk(self.groups, 1), filters.chunk(self.groups), strict=True)
         ]
         y = torch.cat(parts, 1) if self.groups > 1 else parts[0]
-        y = y.reshape(len(x), height, width, -1).permute(0, 3, 1, 2)
         return y.squeeze(2) if one else y
 
 
@@ -262,7 +316,3 @@ class RecipeConv2d(_RecipeConvolution, torch.nn.Conv2d):
     recipe_state : LayerState
         Formats, scales and step of the layer.
     """
-
-
-def _is_free(fmt: Format) -> bool:
-    return not is_function(fmt) and fmt.form.any_axis
