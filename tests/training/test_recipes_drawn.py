@@ -1,4 +1,4 @@
-"""Recipes drawn by seed: the same values in torch, NumPy and JAX, resuming, checkpoints, threads, and leaving a recipe."""
+"""Recipes drawn by seed: the same values in torch, NumPy and JAX, resuming, checkpoints, threads, leaving a recipe."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from heterocompute.interop import torch as ht  # noqa: E402
 
 OWN = hc.define(None, hc.Levels((-1.0, -0.25, 0.0, 0.25, 1.0)), scale="f32", group=8)
-FORMATS = ("bf16", "fp16", "int8", "int8-g8", "int4-g4", "e4m3fn-tensor", "e5m2-tensor", "mxfp8_e4m3", "nvfp4", "log8-8",
-           "e4m3fn-b16x16", "int8-tensor", "tf32", "e4m3fn-g16", OWN)  # fmt: skip
+FORMATS = ("bf16", "fp16", "int8", "int8-g8", "int4-g4", "e4m3fn-tensor", "e5m2-tensor", "mxfp8_e4m3", "nvfp4",
+           "log8-8", "e4m3fn-b16x16", "int8-tensor", "tf32", "e4m3fn-g16", OWN)  # fmt: skip
 TENSORS = ("weights", "activations", "gradients", "weight_gradients", "master", "all_reduce")
 SHIFTS = (None, hc.training.Current(power_of_two=True), hc.training.Current(margin=1))
 
