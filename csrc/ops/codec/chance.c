@@ -10,10 +10,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK_VALUES = 1 << 14 };
+/* ACROSS: rows that are gathered together if their columns are far apart, a cache line of float32 of each column. */
+enum { BLOCK_VALUES = 1 << 14, ACROSS = 16, ACROSS_VALUES = 1 << 18 };
 
-/* Memory of one thread: the codes and scales of a row (only the scales are used, but decoding returns both), and rows
- * of x and of the result if they are not contiguous. */
+/* Memory of one thread: the codes and scales of a row (only the scales are used, but decoding returns both), and some
+ * rows of x and of the result if they are not contiguous. */
 typedef struct {
     float *codes, *stored, *y;
     double *scale, *low, *high;
@@ -29,13 +30,13 @@ typedef struct {
     hc_geometry geometry;
     hc_row_view x, out, order;                          /* order: the offset is the index of each value */
     bool has_groups, has_zero_points, has_plain_scales; /* plain: scales are stored as float32 */
-    int64_t block_rows, ld, groups_ld, thread_doubles;
+    int64_t block_rows, gathered_rows, ld, groups_ld, thread_doubles;
     double *memory;
 } hc_chance_job;
 
 static hc_chance_row rows_of(const hc_chance_job *job, int thread) {
     double *memory = job->memory + thread * job->thread_doubles;
-    hc_chance_row row = {.x = memory, .scale = memory + job->ld};
+    hc_chance_row row = {.x = memory, .scale = memory + job->gathered_rows * job->ld};
     row.low = row.scale + job->groups_ld;
     row.high = row.low + job->groups_ld;
     row.stored = (float *)(row.high + job->groups_ld);
@@ -66,18 +67,8 @@ static void load_groups(const hc_chance_job *job, int64_t row, const hc_chance_r
     }
 }
 
-static void round_row(const hc_chance_job *job, int64_t row, const hc_chance_row *at) {
+static void round_row(const hc_chance_job *job, int64_t row, const hc_chance_row *at, const char *x, float *y) {
     const hc_geometry *g = &job->geometry;
-    hc_float_rows direct;
-    const char *x = at->x;
-    float *y = at->y;
-    const bool is_written = hc_rows_direct(&job->out, row, &direct);
-    if (is_written)
-        y = (float *)direct.data;
-    if (hc_rows_direct(&job->x, row, &direct))
-        x = direct.data;
-    else
-        hc_rows_gather(&job->x, row, 1, 0, g->padded, at->x, job->ld);
     load_groups(job, row, at);
     hc_round_by_chance_fn *round = HC_PICK(round_by_chance, job->run);
     const bool is_double = hc_rows_dtype(&job->x) == HC_F64;
@@ -99,16 +90,26 @@ static void round_row(const hc_chance_job *job, int64_t row, const hc_chance_row
                                     .step = (uint64_t)job->order.column_stride};
         round(&job->table, &part, x + first * size, is_double, y + first);
     }
+}
+
+static void round_rows(const hc_chance_job *job, int64_t row, int64_t rows, const hc_chance_row *at) {
+    hc_float_rows x = {.data = at->x, .row_stride = job->ld}, y = {.data = at->y, .row_stride = job->ld};
+    const int64_t size = hc_rows_size(&job->x), padded = job->geometry.padded;
+    if (!hc_rows_direct(&job->x, row, &x))
+        hc_rows_gather(&job->x, row, rows, 0, padded, at->x, job->ld);
+    const bool is_written = hc_rows_direct(&job->out, row, &y);
+    for (int64_t i = 0; i < rows; i++)
+        round_row(job, row + i, at, (const char *)x.data + i * x.row_stride * size, (float *)y.data + i * y.row_stride);
     if (!is_written)
-        hc_rows_scatter(&job->out, row, 1, 0, g->padded, at->y, job->ld);
+        hc_rows_scatter(&job->out, row, rows, 0, padded, at->y, job->ld);
 }
 
 static void chance_task(void *context, int64_t task, int thread) {
     const hc_chance_job *job = context;
     const hc_chance_row at = rows_of(job, thread);
     const int64_t first = task * job->block_rows, end = hc_min(first + job->block_rows, job->geometry.rows);
-    for (int64_t row = first; row < end; row++)
-        round_row(job, row, &at);
+    for (int64_t row = first; row < end; row += job->gathered_rows)
+        round_rows(job, row, hc_min(job->gathered_rows, end - row), &at);
 }
 
 hc_status hc_round_by_chance(const hc_run *run, const hc_view *x, const hc_packed *packed, const hc_levels *levels,
@@ -152,8 +153,14 @@ hc_status hc_round_by_chance(const hc_run *run, const hc_view *x, const hc_packe
     hc_rows_init(&job.order, &order, &job.geometry, packed->n_axes, packed->axes);
     job.ld = hc_round_up(padded, 16) + 64; /* kernels write beyond the last column */
     job.groups_ld = hc_round_up(job.geometry.groups, 16) + 16;
-    job.thread_doubles = hc_round_up(2 * job.ld + 4 * job.groups_ld, 8);
     job.block_rows = hc_max(1, hc_min(BLOCK_VALUES / padded, job.geometry.rows));
+    job.gathered_rows = 1;
+    if (hc_rows_across(&job.x) || hc_rows_across(&job.out)) {
+        job.gathered_rows = hc_max(1, hc_min(hc_min(ACROSS, ACROSS_VALUES / padded), job.geometry.rows));
+        job.block_rows = hc_max(job.block_rows / job.gathered_rows, 1) * job.gathered_rows;
+    }
+    job.thread_doubles =
+        hc_round_up(job.gathered_rows * job.ld + (job.gathered_rows + 1) * job.ld / 2 + 1 + 4 * job.groups_ld, 8);
     const int64_t n_blocks = hc_ceil_div(job.geometry.rows, job.block_rows);
     const int n_threads = (int)hc_min(run->n_threads, n_blocks);
     const int64_t bytes = job.thread_doubles * (int64_t)sizeof(double) * n_threads;

@@ -8,7 +8,7 @@ from typing import Any
 from ...arrays.base import PackedArray
 from ...arrays.dense import as_array
 from ...arrays.quantized import QuantizedArray
-from ...base.errors import WrongValue
+from ...base.errors import WrongValue, shown
 from ...base.float_env import call_back
 from ...base.texts import quoted
 from ..torch.conversion import convert
@@ -64,9 +64,11 @@ def module_network(
     (ModuleWeights, callable)
         The second is ``evaluate`` if that is not callable.
     """
-    layers = [layer for layer in chosen_layers(model, include, exclude, name) if not layer.problem]
+    chosen = list(chosen_layers(model, include, exclude, name))
+    layers = [layer for layer in chosen if not layer.problem]
     if not layers:
-        raise WrongValue(f"{name}: the model has no layer that can be packed")
+        why = f": {shown(chosen[0].name)}: {chosen[0].problem}" if chosen else ""
+        raise WrongValue(f"{name}: the model has no layer that can be packed{why}")
     weights = ModuleWeights()
     first: dict[Any, str] = {}
     weights.axes, weights.twins, weights.layers = {}, {}, {}

@@ -33,6 +33,7 @@ if TYPE_CHECKING or find_spec("torch") is not None:
     from .products import conv2d, linear
     from .recipes.model import train_in
     from .recipes.optimizer import Madam, RecipeOptimizer, optimizer_in
+    from .recipes.plain import without_recipe
     from .recipes.reducing import reduce_in
     from .recipes.watching import watch
     from .rounding import QuantLinear, fake_quantize, packed, parametrize
@@ -82,6 +83,7 @@ __all__ = [
     "summary",
     "train_in",
     "watch",
+    "without_recipe",
 ]
 
 

@@ -238,6 +238,8 @@ def _kind_of(module: object, attribute: str, shape: tuple[int, ...]) -> Kind:
             if kind == "embedding" and title.endswith(OWN_TABLES):
                 kind, base = OWN_TABLE, type(module)
             if kind != OWN_TABLE and title not in SPELLED_OUT and not hasattr(module, "rounded"):
+                if "recipe_state" in vars(module) or "recipe_states" in vars(module):
+                    return kind, (), "it has a recipe of train_in, expected the model of without_recipe(model)"
                 if not is_of_torch(module, base):
                     return title, (), f"{title} has a forward pass of its own"
             problem = _own(module) or _unreadable(getattr(module, attribute))

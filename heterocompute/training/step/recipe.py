@@ -377,7 +377,8 @@ def signed_format(fmt: object, name: str) -> Format:
     found = as_plain_format(fmt, name)
     if is_function(found):
         return found
-    if found.form.is_unsigned or (is_own(found) and not found.element.signed):
+    has_signs = not found.form.levels or any(level < 0 for level in found.form.levels)
+    if found.form.is_unsigned or not has_signs or (is_own(found) and not found.element.signed):
         raise WrongValue(f"{name} is {found}, which has no negative values, expected a signed format")
     return found
 

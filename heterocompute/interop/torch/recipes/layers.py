@@ -5,7 +5,8 @@ The rounding is that of `heterocompute.training.step.layer`, on the memory of th
 
 from __future__ import annotations
 
-from functools import cache
+import math
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ import torch
 from torch.nn import functional
 
 from ....base.errors import WrongType, WrongValue, shown
-from ....formats import Format, is_function
-from ....training.step.layer import Arrays, LayerState
+from ....formats import Format
+from ....training.step.layer import Arrays, LayerState, is_free
 from ....training.step.recipe import FP32
 from ....training.step.sums import multiplied
 from ..rounding import fake_quantize
@@ -49,7 +50,7 @@ class TorchArrays(Arrays):
     def turned(self, x: Any, matrix: np.ndarray[Any, Any]) -> Any:
         """Return the rows of x, padded with zeros, multiplied by a matrix, block by block."""
         size = len(matrix)
-        padded = functional.pad(x, (0, 0, 0, -len(x) % size))
+        padded = functional.pad(x, (0, 0, 0, -len(x) % size)) if len(x) % size else x
         turning = torch.from_numpy(matrix).to(x.device)
         return (turning @ padded.reshape(-1, size, x.shape[1])).reshape(padded.shape)
 
@@ -67,6 +68,7 @@ class TorchArrays(Arrays):
 
 
 ARRAYS = TorchArrays()
+MOST_INDICES = 2**18  # values of the patches of one image whose indices are kept, 1 MiB
 
 
 class Product(torch.autograd.Function):
@@ -129,6 +131,82 @@ class _Convolution(torch.autograd.Function):
         if dw is not None:
             dw = state.result(dw.flatten(1)).reshape(dw.shape)
         return dx, dw, None, None
+
+
+class _PatchProduct(torch.autograd.Function):
+    """A convolution and its gradients as matmuls of patches, whose values are in the order channel, row, column."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, w: Any, state: LayerState, window: Any) -> Any:
+        stride, padding, dilation = window
+        image = functional.pad(x, (padding[1], padding[1], padding[0], padding[0]))
+        rows, count = _patches(image, tuple(w.shape[2:]), stride, dilation)
+        filters = w.flatten(1)
+        operands = state.forward(rows, filters)
+        kept_rows, kept_w, ctx.scales = state.kept_for_backward(rows, filters, operands)
+        ctx.state, ctx.window, ctx.shapes = state, window, (x.shape, image.shape, w.shape)
+        ctx.save_for_backward(kept_rows, kept_w)
+        y = multiplied(state, operands[0], operands[1].mT, "activations", "weights")
+        return y.reshape(len(x), *count, len(w)).permute(0, 3, 1, 2)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, g: Any) -> Any:
+        state, (rows, w) = ctx.state, ctx.saved_tensors
+        state.begin_backward(ctx.scales)
+        dx, dw, rounded_g = None, None, None
+        shape, padded, filters = ctx.shapes
+        slopes = g.permute(0, 2, 3, 1).reshape(-1, g.shape[1])
+        if ctx.needs_input_grad[0]:
+            rounded_g, rounded_w = state.input_gradient(slopes, w)
+            turned = rounded_w.reshape(*filters[:2], -1).mT.reshape(filters[0], -1)  # channels last
+            each = multiplied(state, rounded_g, turned, "gradients", "weights")
+            each = each.reshape(len(g), *g.shape[2:], *filters[2:], filters[1])
+            dx = _folded(each, shape, padded, ctx.window)
+        if ctx.needs_input_grad[1]:
+            last_g, last_x = state.weight_gradient(slopes, rows, rounded_g)
+            dw = state.result(multiplied(state, last_g.mT, last_x, "wgrad_gradients", "wgrad_activations"))
+            dw = dw.reshape(filters)
+        return dx, dw, None, None
+
+
+def _folded(each: Any, shape: Any, padded: Any, window: Any) -> Any:
+    """Return the sums of patches (image, y, x, row, column, channel) at their positions in the images."""
+    (down, across), (top, left), (steps, strides) = window
+    height, width = each.shape[1:3]
+    found = each.new_zeros(padded[0], *padded[2:], padded[1])
+    for row in range(each.shape[3]):
+        rows = slice(row * steps, row * steps + (height - 1) * down + 1, down)
+        for column in range(each.shape[4]):
+            columns = slice(column * strides, column * strides + (width - 1) * across + 1, across)
+            found[:, rows, columns] += each[:, :, :, row, column]
+    return found[:, top : top + shape[2], left : left + shape[3]].permute(0, 3, 1, 2)
+
+
+def _patches(x: Any, size: Any, stride: Any, dilation: Any) -> tuple[Any, tuple[int, int]]:
+    """Return the patches of padded images as rows, and the number of rows and columns of patches."""
+    height, width = ((n - d * (k - 1) - 1) // s + 1
+                     for n, k, s, d in zip(x.shape[2:], size, stride, dilation, strict=True))  # fmt: skip
+    values = height * width * size[0] * size[1] * x.shape[1]
+    if x.device.type == "cpu" and len(x) and 0 < values <= MOST_INDICES:
+        is_last = not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+        index = _indices(tuple(x.shape[1:]), size, stride, dilation, (height, width), is_last)
+        rows = (x.permute(0, 2, 3, 1) if is_last else x).reshape(len(x), -1).index_select(1, index)
+    else:
+        rows = functional.unfold(x, size, dilation, 0, stride).mT
+    return rows.reshape(-1, x.shape[1] * size[0] * size[1]), (height, width)
+
+
+@lru_cache(maxsize=64)
+def _indices(
+    shape: tuple[int, ...], size: Any, stride: Any, dilation: Any, count: tuple[int, int], is_last: bool
+) -> Any:
+    """Return the index of each value of the patches in one image: four times as fast as `unfold`."""
+    channels, height, width = shape
+    places = torch.arange(math.prod(shape), dtype=torch.int32, device="cpu")
+    one, down, across = (1, width * channels, channels) if is_last else (height * width, width, 1)
+    steps = down * stride[0], across * stride[1], one, down * dilation[0], across * dilation[1]
+    return places.as_strided((*count, channels, *size), steps).reshape(-1)
 
 
 def check_input(name: str, x: Any) -> None:
@@ -211,7 +289,7 @@ class _RecipeConvolution(RecipeLayer):
         if x.dim() == ndim + 1:
             return self.multiplied(x.unsqueeze(0)).squeeze(0)
         padding = (0,) * ndim if self.padding == "valid" else tuple(self.padding)
-        if all(_is_free(fmt) for fmt in self.recipe_state.formats.values()) and self.recipe_state.is_direct:
+        if all(is_free(fmt) for fmt in self.recipe_state.formats.values()) and self.recipe_state.is_direct:
             window = self.stride, padding, self.dilation, self.groups
             y = _Convolution.apply(x, self.weight, self.recipe_state, window)
         else:
@@ -219,28 +297,17 @@ class _RecipeConvolution(RecipeLayer):
         return y if self.bias is None else y + self.bias.reshape(-1, *(1,) * ndim)
 
     def _of_patches(self, x: Any, padding: tuple[int, ...]) -> Any:
-        """Return the convolution as a matmul of patches, whose values are in the order channel, row, column."""
+        """Return the convolution as a matmul of patches."""
         one = self.weight.dim() == 3
-        image = x.unsqueeze(2) if one else x
-        size, stride, dilation, padding = (
-            (first, *given) if one else given
-            for given, first in (
-                (tuple(self.weight.shape[2:]), 1), (self.stride, 1), (self.dilation, 1), (padding, 0),
-            )
-        )  # fmt: skip
-        height, width = (
-            (n + 2 * p - d * (k - 1) - 1) // s + 1
-            for n, p, d, k, s in zip(image.shape[2:], padding, dilation, size, stride, strict=True)
+        image, filters = (x.unsqueeze(2), self.weight.unsqueeze(2)) if one else (x, self.weight)
+        stride, padding, dilation = (
+            (first, *given) if one else given for first, given in ((1, self.stride), (0, padding), (1, self.dilation))
         )
-        rows = functional.unfold(image, size, dilation, padding, stride).transpose(1, 2)
-        each = rows.shape[2] // self.groups
-        filters = self.weight.flatten(1).chunk(self.groups)
         parts = [
-            Product.apply(rows[..., i * each : (i + 1) * each].reshape(-1, each), part, self.recipe_state)
-            for i, part in enumerate(filters)
+            _PatchProduct.apply(part, each, self.recipe_state, (stride, padding, dilation))
+            for part, each in zip(image.chunk(self.groups, 1), filters.chunk(self.groups), strict=True)
         ]
         y = torch.cat(parts, 1) if self.groups > 1 else parts[0]
-        y = y.reshape(len(x), height, width, -1).permute(0, 3, 1, 2)
         return y.squeeze(2) if one else y
 
 
@@ -262,7 +329,3 @@ class RecipeConv2d(_RecipeConvolution, torch.nn.Conv2d):
     recipe_state : LayerState
         Formats, scales and step of the layer.
     """
-
-
-def _is_free(fmt: Format) -> bool:
-    return not is_function(fmt) and fmt.form.any_axis
