@@ -9,9 +9,8 @@ costs of a path in a class of instruction sets are non-negative least squares of
 root of that ratio, so that half and twice the time count alike. A path that is much slower than the fastest counts for
 less, unless its estimate would make the plan take it.
 
-Processors that have no file use the carried costs: of matmuls, a fit to the measurements of all processors; of
-convolutions, and of instruction sets without measurements, `product-carried.csv.gz` and `conv-carried.csv.gz`, costs that
-were fitted elsewhere.
+Processors without a file use carried costs. Those of matmuls are a fit to the measurements of all processors. Those of
+convolutions, and of instruction sets without measurements, are in `product-carried.csv.gz` and `conv-carried.csv.gz`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,10 @@ import numpy as np
 
 
 class Kind(NamedTuple):
-    """A kind of costs: its name, counts of hc_work or hc_conv_work, C's numbers of paths, whether processors are pooled."""
+    """A kind of costs: its name, the counts of hc_work or hc_conv_work, and C's numbers of paths or algorithms.
+
+    `pooled` is true if processors without a file use a fit to the measurements of all others.
+    """
 
     name: str
     counts: tuple[str, ...]
@@ -105,8 +107,9 @@ def costs_of(kind: Kind, folder: Path) -> dict[str, dict[tuple[str, str], tuple[
         pool = measured((path for name, path in files.items() if name != "carried"), kind.counts)
         for isa, like in LIKE.items():
             if all(of != isa for of, _ in pool):
-                pool |= {(isa, name): (found, f"/* as {like} */") for (of, name), (found, _) in pool.items() if of == like}
-        costs["carried"] |= pool
+                remark = f"/* as {like} */"
+                pool |= {(isa, name): (found, remark) for (of, name), (found, _) in pool.items() if of == like}
+        costs["carried"] = costs.get("carried", {}) | pool
     return costs
 
 
