@@ -9,8 +9,8 @@ costs of a path in a class of instruction sets are non-negative least squares of
 root of that ratio, so that half and twice the time count alike. A path that is much slower than the fastest counts for
 less, unless its estimate would make the plan take it.
 
-`product-carried.csv.gz` and `conv-carried.csv.gz` have costs that were fitted elsewhere, without their measurements.
-They serve processors that have no file.
+Processors without a file use carried costs. Those of matmuls are a fit to the measurements of all processors. Those of
+convolutions, and of instruction sets without measurements, are in `product-carried.csv.gz` and `conv-carried.csv.gz`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import csv
 import gzip
 import itertools
 import runpy
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,11 +27,15 @@ import numpy as np
 
 
 class Kind(NamedTuple):
-    """A kind of costs: its name, the counts of hc_work or hc_conv_work, and C's numbers of paths or algorithms."""
+    """A kind of costs: its name, the counts of hc_work or hc_conv_work, and C's numbers of paths or algorithms.
+
+    `pooled` is true if processors without a file use a fit to the measurements of all others.
+    """
 
     name: str
     counts: tuple[str, ...]
     prefix: str
+    pooled: bool
 
 
 HERE = Path(__file__).resolve().parent
@@ -41,8 +46,9 @@ PRODUCTS = Kind(
     "product",
     ("codes", "decoded", "unpacked", "limbs", "spread", "products", "wide", "groups", "values"),
     "HC_PATH_",
+    True,
 )
-CONVOLUTIONS = Kind("conv", ("products", "values", "filters", "kept", "images", "windows"), "HC_ALGORITHM_")
+CONVOLUTIONS = Kind("conv", ("products", "values", "filters", "kept", "images", "windows"), "HC_ALGORITHM_", False)
 CLASSES = {  # best first
     "amx": "HC_ISA_AMX",
     "avx512vbmi": "HC_ISA_AVX512VNNI | HC_ISA_AVX512VBMI",
@@ -54,6 +60,7 @@ CLASSES = {  # best first
     "neon": "HC_ISA_NEON",
     "scalar": "0",
 }
+LIKE = {"avx512vnni": "avx512vbmi"}  # classes whose kernels differ little, if only the second one was measured
 nonnegative = FIT["nonnegative"]
 VENDORS = {"amd": "HC_AMD", "intel": "HC_INTEL", "arm": "HC_ARM_CORE"}
 
@@ -73,17 +80,37 @@ def files_of(kind: Kind, folder: Path = MEASUREMENTS) -> dict[str, Path]:
     return {name: found[name] for name in sorted(found, key=lambda name: (name == "carried", name))}
 
 
+def measured(paths: Iterable[Path], counts: tuple[str, ...]) -> dict[tuple[str, str], tuple[np.ndarray, str]]:
+    """Return the costs that fit the measurements of files by class and path."""
+    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for path in paths:
+        with gzip.open(path, "rt", newline="") as file:
+            for row in csv.DictReader(file):
+                groups.setdefault((row["isa"], row["path"]), []).append(row)
+    return {key: fit(group, counts) for key, group in groups.items()}
+
+
 def read(path: Path, counts: tuple[str, ...]) -> dict[tuple[str, str], tuple[np.ndarray, str]]:
     """Return the costs of a file by class and path."""
+    if not path.name.endswith("-carried.csv.gz"):
+        return measured([path], counts)
     with gzip.open(path, "rt", newline="") as file:
         rows = list(csv.DictReader(file))
-    if path.name.endswith("-carried.csv.gz"):
-        names = ("call", *counts)
-        return {(row["isa"], row["path"]): (np.array([float(row[name]) for name in names]), "") for row in rows}
-    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
-    for row in rows:
-        groups.setdefault((row["isa"], row["path"]), []).append(row)
-    return {key: fit(group, counts) for key, group in groups.items()}
+    return {(row["isa"], row["path"]): (np.array([float(row[name]) for name in ("call", *counts)]), "") for row in rows}
+
+
+def costs_of(kind: Kind, folder: Path) -> dict[str, dict[tuple[str, str], tuple[np.ndarray, str]]]:
+    """Return the costs by processor, class and path, "carried" last."""
+    files = files_of(kind, folder)
+    costs = {name: read(path, kind.counts) for name, path in files.items()}
+    if kind.pooled:
+        pool = measured((path for name, path in files.items() if name != "carried"), kind.counts)
+        for isa, like in LIKE.items():
+            if all(of != isa for of, _ in pool):
+                remark = f"/* as {like} */"
+                pool |= {(isa, name): (found, remark) for (of, name), (found, _) in pool.items() if of == like}
+        costs["carried"] = costs.get("carried", {}) | pool
+    return costs
 
 
 def processor(chip: str) -> str:
@@ -100,7 +127,7 @@ def make(kind: Kind, folder: Path = MEASUREMENTS) -> str:
         "/* Made by csrc/ops/fit_costs.py from docs/measurements: do not edit. A remark has the number of measurements",
         " * and the 10 % and 90 % quantiles of estimate / time. */",
     ]
-    costs = {name: read(path, kind.counts) for name, path in files_of(kind, folder).items()}
+    costs = costs_of(kind, folder)
     for (isa, needs), (chip, of_chip) in itertools.product(CLASSES.items(), costs.items()):
         lines_of = []
         for (of, name), (found, remark) in of_chip.items():

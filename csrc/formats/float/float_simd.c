@@ -272,7 +272,12 @@ static inline void load_scales(const hc_format *format, const hc_geometry *geome
         elements->scale[0] = hc_load_f32(hc_part(components, HC_COARSE, row));
 }
 
-/* n values of 16 or 32 bits without a scale. NaN loses its payload and keeps its sign, except in fp32. */
+/* NaN loses its payload and keeps its sign. */
+static inline float plain_nan(uint32_t bits) {
+    return hc_f32_from_bits((bits & 0x7fffffff) > 0x7f800000 ? (bits & 0x80000000) | 0x7fc00000 : bits);
+}
+
+/* n values of 16 or 32 bits without a scale. NaN loses its payload, except in fp32. */
 static __attribute__((noinline)) void wide_values(const uint8_t *restrict from, int64_t n, int type,
                                                   float *restrict values) {
     if (n == 0) /* a row without columns may have no memory */
@@ -283,21 +288,21 @@ static __attribute__((noinline)) void wide_values(const uint8_t *restrict from, 
     }
     int64_t i = 0;
     if (type == HC_TYPE_FP16)
-        for (; i + 8 <= n; i += 8)
-            simd_from_halves(from + 2 * i, values + i);
+        for (; i + 8 <= n; i += 8) {
+            float eight[8];
+            simd_from_halves(from + 2 * i, eight);
+            for (int j = 0; j < 8; j++)
+                values[i + j] = plain_nan(hc_f32_bits(eight[j]));
+        }
     if (type == HC_TYPE_FP16)
         for (; i < n; i++)
-            values[i] = hc_f16_to_f32(hc_load_u16(from + 2 * i));
+            values[i] = plain_nan(hc_f32_bits(hc_f16_to_f32(hc_load_u16(from + 2 * i))));
     if (type == HC_TYPE_BF16)
         for (; i < n; i++)
-            values[i] = hc_bf16_to_f32(hc_load_u16(from + 2 * i));
+            values[i] = plain_nan((uint32_t)hc_load_u16(from + 2 * i) << 16);
     if (type == HC_TYPE_TF32)
         for (; i < n; i++)
-            values[i] = hc_f32_from_bits(hc_f32_bits(hc_load_f32(from + 4 * i)) & ~0x1fffu);
-    for (i = 0; i < n; i++) {
-        const uint32_t bits = hc_f32_bits(values[i]);
-        values[i] = hc_f32_from_bits((bits & 0x7fffffff) > 0x7f800000 ? (bits & 0x80000000) | 0x7fc00000 : bits);
-    }
+            values[i] = plain_nan(hc_f32_bits(hc_load_f32(from + 4 * i)) & ~0x1fffu);
 }
 
 static inline int64_t wide_rows(const hc_format *format, const hc_components *components, const hc_tile *tile,

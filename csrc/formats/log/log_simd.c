@@ -4,7 +4,8 @@
  * interval with at most one threshold. With few thresholds, each is compared. If a quotient is near a threshold, the
  * groups of the slice are encoded again by the definition. Loops over UNIT values are vectorized by the compiler.
  * Decoding: a value is rounded once from float64. So magnitudes are multiplied by a scale in float64, by a table for
- * each long group, or one by one.
+ * each long group, or one by one. Up to 8 steps per octave: the magnitudes of one octave are looked up, and the others
+ * are these times a power of two, as long as none is subnormal.
  */
 #include "formats/log/log.h"
 #include "formats/simd/decode_elements.h"
@@ -14,7 +15,8 @@ enum {
     STEPS = 6,
     FRACTION = 0x7fffff,
     NEAR = 4,
-    FEW = 4 /* thresholds per octave that are compared one by one */
+    FEW = 4,   /* thresholds per octave that are compared one by one */
+    OCTAVE = 8 /* steps of an octave that are looked up */
 };
 
 typedef struct {
@@ -237,6 +239,32 @@ static inline hc_chunk_values_fn *chunk_values_of(hc_element_kind kind) {
     return kind == HC_BY_TABLE16 ? by_table16 : by_table;
 }
 
+/* Whether codes are decoded by `octave_values`. */
+static inline bool has_short_octaves(const hc_format *format) {
+    return log_gamma_of(format) <= OCTAVE && format->bits > 4;
+}
+
+/* Values of n codes, at most CHUNK: entry[i] is the magnitude of step i of octave 0, entry[OCTAVE + i] its negative. */
+static inline __attribute__((always_inline)) void octave_values(const hc_format *format, const float *entry,
+                                                                const uint8_t *restrict codes, int64_t n,
+                                                                float *restrict values) {
+    const int gamma = log_gamma_of(format);
+    const uint8_t sign = (uint8_t)(1 << (format->bits - 1)), in_octave = (uint8_t)(gamma - 1);
+    const uint32_t zero = (uint32_t)log_zero_code(format);
+    uint8_t step[CHUNK + 8]; /* simd_elements reads up to 7 codes too many */
+    int shift = 0;
+    while (1 << shift < gamma)
+        shift++;
+    for (int64_t i = 0; i < n; i++)
+        step[i] = (uint8_t)((codes[i] & in_octave) | (codes[i] >= sign ? OCTAVE : 0));
+    memset(step + n, 0, 8);
+    simd_elements(step, n, HC_BY_TABLE16, load_table16(entry), entry, false, 1, values);
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t e = codes[i] & zero, bits = hc_f32_bits(values[i]);
+        values[i] = hc_f32_from_bits(e == zero ? bits & 0x80000000 : bits - (e >> shift << 23));
+    }
+}
+
 /* T_e of every code without its sign, 0 for the code of zero; returns their number. */
 static inline int fill_magnitudes(const hc_format *format, double *magnitudes) {
     const int half = 1 << (format->bits - 1), gamma = log_gamma_of(format), step = LOG_STEPS / gamma;
@@ -286,6 +314,39 @@ static inline void group_values(const double *restrict magnitudes, int n_codes, 
     simd_elements(codes, n, HC_BY_TABLE, load_table16(table), table, false, 1, values);
 }
 
+/* The entries of `octave_values` for a scale, each rounded once from float64; false if a value of the format can be
+ * subnormal or is none. */
+static inline bool scaled_octave(const hc_format *format, float scale, float *entry) {
+    const int gamma = log_gamma_of(format), octaves = (log_zero_code(format) - 1) / gamma;
+    if (!(scale <= FLT_MAX && (double)scale * log_octave(octaves + 1) >= FLT_MIN))
+        return false;
+    memset(entry, 0, 2 * OCTAVE * sizeof *entry);
+    for (int i = 0; i < gamma; i++) {
+        entry[i] = (float)((double)scale * LOG_POWER[i * (LOG_STEPS / gamma)]);
+        entry[OCTAVE + i] = -entry[i];
+    }
+    return true;
+}
+
+static inline int64_t codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                            const hc_tile *tile, const hc_code_tile *out) {
+    float entry[2 * OCTAVE];
+    hc_elements elements;
+    if (!has_short_octaves(format) || !scaled_octave(format, 1, entry))
+        return decode_codes(format, geometry, components, tile, out);
+    elements.kind = HC_BY_TABLE; /* unsigned bytes */
+    elements.unscaled = false;
+    for (int64_t i = 0; i < tile->rows; i++) {
+        out->row_scale[i] = 1;
+        HC_FOR_CHUNKS(i, elements) {
+            store_scales(format, geometry, tile, i, &chunk, &elements, out);
+            octave_values(format, entry, elements.codes, chunk.n,
+                          out->codes + i * out->codes_ld + chunk.column - tile->first_column);
+        }
+    }
+    return HC_DONE;
+}
+
 static inline int64_t decode_products(const hc_format *format, const hc_geometry *geometry,
                                       const hc_components *components, const hc_tile *tile, float *values, int64_t ld) {
     hc_elements elements;
@@ -298,8 +359,13 @@ static inline int64_t decode_products(const hc_format *format, const hc_geometry
         HC_FOR_CHUNKS(i, elements) {
             float *to = values + i * ld + chunk.column - tile->first_column;
             int64_t c = 0, end = hc_min(chunk.n, (chunk.first_group + 1) * geometry->group - chunk.column);
-            for (int64_t g = 0; c < chunk.n; g++, c = end, end = hc_min(chunk.n, end + geometry->group))
-                group_values(magnitudes, n_codes, (double)elements.scale[g], elements.codes + c, end - c, to + c);
+            for (int64_t g = 0; c < chunk.n; g++, c = end, end = hc_min(chunk.n, end + geometry->group)) {
+                float entry[2 * OCTAVE];
+                if (has_short_octaves(format) && scaled_octave(format, elements.scale[g], entry))
+                    octave_values(format, entry, elements.codes + c, end - c, to + c);
+                else
+                    group_values(magnitudes, n_codes, (double)elements.scale[g], elements.codes + c, end - c, to + c);
+            }
         }
     return HC_DONE;
 }
@@ -323,4 +389,4 @@ static int64_t doubles(const hc_format *format, const hc_geometry *geometry, con
     return HC_DONE;
 }
 
-HC_SIMD_TABLE(log, .encode = encode, .values = decode_products, .doubles = doubles, .codes = decode_codes);
+HC_SIMD_TABLE(log, .encode = encode, .values = decode_products, .doubles = doubles, .codes = codes);

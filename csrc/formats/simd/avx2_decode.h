@@ -186,8 +186,11 @@ static inline __attribute__((always_inline)) __m256 elements_f32x8(const uint8_t
         return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.low, index), _mm256_permutevar8x32_ps(table.high, index),
                                 _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
     }
-    if (is_by_256(kind))
-        return _mm256_i32gather_ps(large, _mm256_cvtepu8_epi32(byte), 4);
+    if (is_by_256(kind)) { /* eight loads: vgatherdps takes 1.6 times as long on a Zen 4 (2026-11) */
+        const uint64_t all = (uint64_t)_mm_cvtsi128_si64(byte);
+        return _mm256_setr_ps(large[all & 255], large[all >> 8 & 255], large[all >> 16 & 255], large[all >> 24 & 255],
+                              large[all >> 32 & 255], large[all >> 40 & 255], large[all >> 48 & 255], large[all >> 56]);
+    }
     if (kind == HC_BY_INT8)
         return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(byte)), _mm256_set1_ps(0x1p-6f));
     const hc_half_form form = half_form(kind);

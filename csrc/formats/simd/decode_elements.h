@@ -76,6 +76,17 @@ static inline int64_t decode_values(const hc_format *format, const hc_geometry *
     return HC_DONE;
 }
 
+/* The scales of a chunk of row i of the tile, for matmuls with few vectors. */
+static inline void store_scales(const hc_format *format, const hc_geometry *geometry, const hc_tile *tile, int64_t i,
+                                const hc_chunk *chunk, const hc_elements *elements, const hc_code_tile *out) {
+    const int64_t first = tile->first_column / geometry->group;
+    out->row_scale[i] = format->group == 0 && !elements->unscaled ? elements->scale[0] : 1;
+    if (format->group != 0)
+        memcpy(out->scales + i * out->scales_ld + chunk->first_group - first, elements->scale,
+               (size_t)((chunk->column + chunk->n - 1) / geometry->group + 1 - chunk->first_group) *
+                   sizeof *elements->scale);
+}
+
 static inline int64_t decode_codes(const hc_format *format, const hc_geometry *geometry,
                                    const hc_components *components, const hc_tile *tile, const hc_code_tile *out) {
     hc_elements elements;
@@ -84,13 +95,7 @@ static inline int64_t decode_codes(const hc_format *format, const hc_geometry *g
         hc_chunk_values_fn *decode = chunk_values_of(elements.kind);
         out->row_scale[i] = 1;
         HC_FOR_CHUNKS(i, elements) {
-            if (format->group == 0)
-                out->row_scale[i] = elements.unscaled ? 1 : elements.scale[0];
-            else
-                memcpy(out->scales + i * out->scales_ld + chunk.first_group - tile->first_column / geometry->group,
-                       elements.scale,
-                       (size_t)((chunk.column + chunk.n - 1) / geometry->group + 1 - chunk.first_group) *
-                           sizeof *elements.scale);
+            store_scales(format, geometry, tile, i, &chunk, &elements, out);
             decode(geometry, &chunk, &elements, false,
                    out->codes + i * out->codes_ld + chunk.column - tile->first_column);
         }

@@ -16,8 +16,8 @@ typedef void hc_gemm_f32_fn(int64_t k, const float *a, const float *b, float *c,
  * of a, and init contains the correction for it:
  *   HC_PANEL_S8   int8 as it is, or an unsigned limb minus 128 (init: 128 * column sum of b)
  *   HC_PANEL_U8   an unsigned limb as it is, or int8 plus 128 (init: -128 * column sum of b)
- *   HC_PANEL_S16  either widened to int16
- * Budget: |a|, |b| <= 255, 128 and k <= 65536 keep the true sum inside int32. */
+ *   HC_PANEL_S16  either widened to int16, or a limb of 16 bits
+ * Budget: |a|, |b| <= 255, 128 and k <= 65536, or of 16-bit limbs shorter k, keep the true sum inside int32. */
 enum { HC_PANEL_F32 = 0, HC_PANEL_S8, HC_PANEL_U8, HC_PANEL_S16 };
 typedef void hc_gemm_s8_fn(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c);
 

@@ -89,30 +89,41 @@ INLINE float fold(__m256 a[8], int bits) {
     return _mm256_cvtss_f32(_mm256_add_ps(_mm256_add_ps(b[0], b[2]), _mm256_add_ps(b[1], b[3])));
 }
 
-/* The last columns, fewer than 64, by the definition, since no other accumulator may add a padded code. */
-static void add_tail(const hc_gemv_floats_args *args, int r, int64_t first, const float *x, float zero, __m256 acc[8]) {
-    float sums[64];
+INLINE hc_row_form row_form(const hc_gemv_floats_args *args, int bits, int r) {
+    return (hc_row_form){.table = args->table[r],
+                         .float8 = make_float8(args),
+                         .flips = _mm256_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip)),
+                         .zero = _mm256_set1_ps(args->zeros[r] ? args->zeros[r][0] : args->zero)};
+}
+
+/* The last columns, n of them, fewer than 64; lanes of padded codes keep their sums. */
+INLINE void add_tail(const hc_gemv_floats_args *args, int r, int64_t first, const float *x, int bits, hc_code_kind kind,
+                     __m256 acc[8]) {
+    const hc_row_form form = row_form(args, bits, r);
+    const int n = (int)(args->columns - first), step = bits == 32 ? 1 : bits == 8 ? 4 : 8; /* from lane to lane */
+    const __m256i lanes = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(step));
+    uint8_t codes[256] = {0};
+    __m256 sums[8];
+    memcpy(codes, args->codes[r] + first * bits / 8, (size_t)((n * bits + 7) / 8));
     memcpy(sums, acc, sizeof sums);
-    for (int64_t k = 0; first + k < args->columns; k++) {
-        const int64_t place = args->bits == 32 ? k : args->bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
-        sums[place] = fmaf(x[place], hc_gemv_code(args, r, first + k, zero), sums[place]);
+    add_block(&form, codes, x, bits, kind, 0, 8, 1, sums);
+    for (int i = 0; i < 8; i++) {
+        const int column = bits == 32 ? 8 * i : bits == 8 ? i % 2 * 32 + i / 2 : i; /* of lane 0 */
+        const __m256i exists = _mm256_cmpgt_epi32(_mm256_set1_epi32(n - column), lanes);
+        acc[i] = _mm256_blendv_ps(acc[i], sums[i], _mm256_castsi256_ps(exists));
     }
-    memcpy(acc, sums, sizeof sums);
 }
 
 /* Sums [first, first + n) of the eight registers of each row and vector, over whole blocks. Several vectors share a code:
  * fewer registers at a time, so that their sums stay in registers. */
 INLINE void add_rows(const hc_gemv_floats_args *args, int bits, hc_code_kind kind, int n_vectors, int first, int n,
                      __m256 sums[HC_GEMV_ROWS * HC_GEMV_VECTORS][8]) {
-    hc_row_form form = {.float8 = make_float8(args),
-                        .flips = _mm256_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip))};
     for (int r = 0; r < HC_GEMV_ROWS; r++) {
+        const hc_row_form form = row_form(args, bits, r);
         const float *x = args->x;
         __m256 acc[8];
         for (int i = 0; i < 8; i++)
             acc[i] = _mm256_setzero_ps();
-        form.table = args->table[r];
-        form.zero = _mm256_set1_ps(args->zeros[r] ? args->zeros[r][0] : args->zero);
         for (int64_t k = 0; k + 64 <= args->columns; k += 64, x += 64 * n_vectors) {
             for (int64_t line = 0; first == 0 && line < 8 * bits; line += 64)
                 _mm_prefetch((const char *)args->next[r] + k * bits / 8 + line, _MM_HINT_T1);
@@ -133,8 +144,7 @@ INLINE void gemv_rows(const hc_gemv_floats_args *args, int bits, hc_code_kind ki
     for (int i = 0; i < HC_GEMV_ROWS * n_vectors; i++) {
         const int r = i / n_vectors, v = i % n_vectors;
         if (whole < args->columns)
-            add_tail(args, r, whole, args->x + whole * n_vectors + v * 64,
-                     args->zeros[r] ? args->zeros[r][0] : args->zero, sums[i]);
+            add_tail(args, r, whole, args->x + whole * n_vectors + v * 64, bits, kind, sums[i]);
         args->out[i] = fold(sums[i], bits);
     }
 }

@@ -159,6 +159,9 @@ static void decode_row(const hc_gemv_weights *weights, int64_t row, uint8_t *scr
     const hc_tile tile = {row, 1, 0, geometry->padded};
     float *codes = (float *)scratch, *scales = (float *)(scratch + hc_round_up(weights->row_bytes, HC_CACHE_LINE));
     const hc_code_tile decoded = {codes, geometry->padded, scales, geometry->groups, &out->row_scale};
+    const char *next = (const char *)hc_gemv_row_codes(weights, row - packed->first_row + HC_GEMV_ROWS);
+    for (int64_t at = 0; at < geometry->padded * packed->format->bits / 8; at += HC_CACHE_LINE)
+        __builtin_prefetch(next + at, 0, 3);
     hc_decode_codes_tile(packed->run, packed->format, geometry, packed->components, &tile, &decoded);
     const bool has_groups = hc_has_groups(packed->format);
     out->codes = scratch;

@@ -100,8 +100,15 @@ static bool has_one_limb(hc_order kind, const hc_source *source) {
     return source->form[kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED].n_limbs == 1;
 }
 
+/* Whether folded weights become the left side, with limbs of 16 bits, since x needs only one of 8 bits. Prepacked panels
+ * are those of a right side. */
+static bool widens_weights(const hc_product *p) {
+    return p->order == HC_ORDER_FOLDED && !p->w->prepacked && hc_signed_limbs(&p->x->form[HC_INT_FOLDED]) == 1 &&
+           p->w->form[HC_INT_FOLDED].n_limbs == 2 && hc_wide_columns(p->order, p->w, p->x, p->run);
+}
+
 /* The operand with a pattern becomes the right side, whose zeros are skipped. Otherwise the sides are exchanged if the
- * rows of b are then rows of `out` and tiles need no transposition. */
+ * rows of b are then rows of `out` and tiles need no transposition, or if the integers of b then need fewer passes. */
 static bool is_swapped(const hc_product *p, bool skips, const hc_rows *out) {
     if (!skips && p->order == HC_ORDER_FOLDED && hc_split_columns(p->x, p->w, p->run))
         return false;
@@ -110,6 +117,8 @@ static bool is_swapped(const hc_product *p, bool skips, const hc_rows *out) {
         if (left != right)
             return left;
     }
+    if (!skips && out->n_dims <= 1 && widens_weights(p))
+        return true;
     return lies_transposed(out) && (p->order == HC_ORDER_CHAIN || has_one_limb(p->order, p->x));
 }
 
@@ -133,6 +142,8 @@ static bool measure_kc(hc_gemm_job *p) {
 static void use_kernel(hc_gemm_job *p, const hc_run *run) {
     p->kernel = p->split ? HC_BEST(gemm_small_split, run)
                          : hc_product_line(p->kind, p->exact_groups, p->skips, p->b.source, run);
+    if (p->a.wide && p->kind == HC_ORDER_GROUPED && !p->exact_groups)
+        p->kernel = HC_BEST(gemm_s8_scaled, run);
     hc_panels_use_kernel(&p->a, p->kernel, run);
     hc_panels_use_kernel(&p->b, p->kernel, run);
 }
@@ -261,6 +272,11 @@ static hc_status run_gemm(const hc_product *product, bool skips, hc_error *error
         p.kc_limit = hc_min(p.kc_limit, split_columns);
         hc_panels_split(&p.b);
     }
+    const int64_t wide_columns = skips || split_columns || b->prepacked ? 0 : hc_wide_columns(order, a, b, run);
+    if (wide_columns) {
+        p.kc_limit = hc_min(p.kc_limit, wide_columns);
+        hc_panels_widen(&p.a);
+    }
     const int64_t segments = order == HC_ORDER_GROUPED || p.split ? p.kc_limit : 1;
     p.kc.end = hc_alloc_aligned(segments * (int64_t)(sizeof *p.kc.end + sizeof *p.kc.segment_steps));
     bool has_memory = p.kc.end != NULL;
@@ -294,7 +310,9 @@ static hc_work work(const hc_product *p, const hc_kernel *kernel, int passes) {
 
 static hc_work integer_work(const hc_product *p, const hc_kernel *kernel) {
     const hc_int_mode mode = p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
-    return work(p, kernel, p->x->form[mode].n_limbs * hc_signed_limbs(&p->w->form[mode]));
+    const int of_x = p->x->form[mode].n_limbs;
+    const bool widens_x = !p->w->prepacked && hc_wide_columns(p->order, p->x, p->w, p->run);
+    return work(p, kernel, (widens_x ? (of_x + 1) / 2 : of_x) * hc_signed_limbs(&p->w->form[mode]));
 }
 
 const char *hc_gemm_chain_refuses(const hc_product *p) {
@@ -311,8 +329,13 @@ const char *hc_gemm_folded_refuses(const hc_product *p) {
     return NULL;
 }
 hc_work hc_gemm_folded_work(const hc_product *p) {
-    if (!hc_split_columns(p->x, p->w, p->run))
-        return integer_work(p, HC_BEST(gemm_s8, p->run));
+    if (!hc_split_columns(p->x, p->w, p->run)) {
+        if (hc_merged_rows(&p->out).n_dims > 1 || !widens_weights(p))
+            return integer_work(p, HC_BEST(gemm_s8, p->run));
+        hc_work wide = work(p, HC_BEST(gemm_s8, p->run), 1);
+        wide.limbs = 0;
+        return wide;
+    }
     hc_work split = work(p, HC_BEST(gemm_small_split, p->run), 1);
     split.groups = hc_groups(p) * (double)p->x->rows;
     return split;
@@ -324,14 +347,15 @@ const char *hc_gemm_grouped_refuses(const hc_product *p) {
     return NULL;
 }
 hc_work hc_gemm_grouped_work(const hc_product *p) {
-    const bool exact_groups = p->x->form[HC_INT_GROUPED].n_limbs > 1;
+    const bool is_wide = !p->w->prepacked && hc_wide_columns(p->order, p->x, p->w, p->run);
+    const bool exact_groups = p->x->form[HC_INT_GROUPED].n_limbs > (is_wide ? 2 : 1);
     const hc_kernel *kernel = hc_product_line(HC_ORDER_GROUPED, exact_groups, false, p->w, p->run);
     hc_work grouped = integer_work(p, kernel);
     if (exact_groups) { /* scales are multiplied outside the kernel, so its panels have none */
         grouped.limbs = grouped.decoded;
         grouped.groups = hc_groups(p) * (double)hc_round_up(p->x->rows, kernel->mr);
     }
-    if (exact_groups || !kernel->small)
+    if (exact_groups || is_wide || !kernel->small)
         grouped.wide = grouped.products;
     return grouped;
 }

@@ -154,6 +154,22 @@ void hc_panels_split(hc_panels *b) {
     b->limbs = 1;
 }
 
+int64_t hc_wide_columns(hc_order order, const hc_source *a, const hc_source *b, const hc_run *run) {
+    const hc_int_mode mode = order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+    const hc_int_form *wide = &a->form[mode], *other = &b->form[mode];
+    if (order == HC_ORDER_CHAIN || wide->n_limbs == 1 || HC_BEST(gemm_s8, run)->form != HC_PANEL_S16 ||
+        HC_BEST(gemm_s8_scaled, run)->form != HC_PANEL_S16)
+        return 0;
+    const int64_t most = wide->n_limbs == 2 ? wide->max_abs : 1 << 15;
+    const int64_t of_other = hc_signed_limbs(other) == 1 ? other->max_abs : 128;
+    return most > 1 << 15 ? 0 : INT32_MAX / hc_max(most * of_other, 1) / 64 * 64;
+}
+
+void hc_panels_widen(hc_panels *a) {
+    a->wide = true;
+    a->limbs = (a->limbs + 1) / 2;
+}
+
 int64_t hc_limb_bytes(const hc_panels *side, int64_t steps) {
     const int size = side->form == HC_PANEL_F32 ? 4 : side->form == HC_PANEL_S16 ? 2 : 1;
     return hc_round_up(steps * (side->kept ? 8 : side->kr * size) * side->tile, HC_CACHE_LINE);
@@ -238,24 +254,39 @@ static void place_rows(const hc_panels *side, const int8_t *from, int64_t rows, 
     }
 }
 
-/* The same, widened to int16. */
-static void place_words(const hc_panels *side, const int8_t *from, int64_t rows, int64_t columns, int64_t k,
-                        int16_t *panel, bool is_signed) {
-    const int low = is_signed ? 0x80 : 0; /* x ^ 128 - 128 extends the sign */
-    const int64_t kr = side->kr;
+/* The same, widened to int16, into a panel of kr = 4. */
+static void place_words(const hc_panels *side, const int16_t *words, int64_t columns, int64_t k, int16_t *to) {
+    const int64_t head = hc_min(columns, (4 - k % 4) % 4), tail = k + columns, tile = side->tile;
+    for (int64_t c = 0; c < head; c++)
+        to[(k + c) / 4 * 4 * tile + (k + c) % 4] = words[c];
+    int64_t c = head;
+    for (; c + 4 <= columns; c += 4)
+        memcpy(to + (k + c) * tile, words + c, 4 * sizeof *words);
+    for (; c < columns; c++)
+        to[(k + c) / 4 * 4 * tile + (k + c) % 4] = words[c];
+    for (int64_t pad = tail; pad % 4; pad++)
+        to[pad / 4 * 4 * tile + pad % 4] = 0;
+}
+
+/* Limb d of rows as int16: a byte, or the upper two bytes if `wide`. */
+static void place_int16(const hc_panels *side, const hc_portion *portion, int64_t skip, int d, int64_t rows,
+                        int64_t columns, int64_t k, int16_t *panel) {
+    const bool is_top = d == side->limbs - 1, is_pair = side->wide && is_top;
     for (int64_t row = 0; row < rows; row++) {
-        const uint8_t *bytes = (const uint8_t *)from + row * LIMB_LD;
-        int16_t *to = panel + row * kr;
-        int64_t c = 0;
-        if (k % kr == 0)
-            for (; c + kr <= columns; c += kr)
-                for (int64_t quad = c; quad < c + kr; quad += 4)
-                    for (int i = 0; i < 4; i++)
-                        to[(k + c) * side->tile + quad - c + i] = (int16_t)((bytes[quad + i] ^ low) - low);
-        for (; c < columns; c++)
-            to[(k + c) / kr * kr * side->tile + (k + c) % kr] = (int16_t)((bytes[c] ^ low) - low);
-        for (int64_t pad = k + columns; pad % kr; pad++)
-            to[pad / kr * kr * side->tile + pad % kr] = 0;
+        const int8_t *restrict low = portion->integers.limb[d] + row * LIMB_LD + skip;
+        const int8_t *restrict high = portion->integers.limb[d + is_pair] + row * LIMB_LD + skip;
+        int16_t words[INT_COLUMNS];
+        HC_ASSUME(side->kr == 4 && columns <= INT_COLUMNS);
+        if (is_pair)
+            for (int64_t c = 0; c < columns; c++)
+                words[c] = (int16_t)(high[c] * 256 + (uint8_t)low[c]);
+        else if (is_top || side->is_b)
+            for (int64_t c = 0; c < columns; c++)
+                words[c] = low[c];
+        else
+            for (int64_t c = 0; c < columns; c++)
+                words[c] = (uint8_t)low[c];
+        place_words(side, words, columns, k, panel + row * 4);
     }
 }
 
@@ -273,7 +304,7 @@ static void place_limbs(const hc_panels *side, const hc_portion *portion, int64_
         const bool is_signed = side->is_b || d == side->limbs - 1;
         const uint8_t flip = (side->form == HC_PANEL_U8) == is_signed ? 0x80 : 0;
         if (side->form == HC_PANEL_S16)
-            place_words(side, from, rows, columns, k, (int16_t *)(void *)to, is_signed);
+            place_int16(side, portion, skip, d, rows, columns, k, (int16_t *)(void *)to);
         else if (side->kr > 4 && !side->is_b)
             place_rows(side, from, rows, columns, k, to, flip);
         else

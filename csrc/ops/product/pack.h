@@ -33,8 +33,9 @@ typedef struct {
     int tile, kr, form;
     bool kept;  /* panels of gemm_nm_s8_... */
     bool split; /* FOLDED: b's codes, and the integer scale of each segment */
+    bool wide;  /* a, of the form HC_PANEL_S16: the upper 16 bits of an integer are one limb */
     hc_nm_form nm_form;
-    int limbs; /* 8-bit parts of an integer: limbs of a, balanced limbs of b (-128 .. 127); 1 for floats */
+    int limbs; /* parts of an integer, 8-bit unless `wide`: limbs of a, balanced limbs of b (-128 .. 127); 1: floats */
     hc_pack_x32_fn *pack_x32;
     hc_compensation_s8_fn *compensation_s8; /* NULL if panels need no init */
     int32_t init_factor;                    /* of the sums */
@@ -60,6 +61,11 @@ const hc_kernel *hc_product_line(hc_order order, bool exact_groups, bool kept, c
 /* Number of columns of b that the sums of gemm_small_split can hold; 0 if it does not multiply this FOLDED b. */
 int64_t hc_split_columns(const hc_source *a, const hc_source *b, const hc_run *run);
 void hc_panels_split(hc_panels *b);
+
+/* Number of columns for which int32 holds the sums of a with limbs of 16 bits times the limbs of b: half as many passes
+ * as with limbs of 8 bits. 0 if the kernels of this run have no such panels, or a has integers of 8 bits. */
+int64_t hc_wide_columns(hc_order order, const hc_source *a, const hc_source *b, const hc_run *run);
+void hc_panels_widen(hc_panels *a);
 
 /* Signed limbs that b needs, each from -128 to 127. */
 int hc_signed_limbs(const hc_int_form *form);
