@@ -18,7 +18,7 @@ from .qronos import qronos
 Array = np.ndarray[Any, Any]
 
 METHODS = ("rtn", "search", "gptq", "qronos")
-CALIBRATED: dict[str, Callable[..., QuantizedArray]] = {"gptq": gptq, "qronos": qronos}  # those that round under a Hessian
+CALIBRATED: dict[str, Callable[..., QuantizedArray]] = {"gptq": gptq, "qronos": qronos}  # under a Hessian
 
 
 def by_method(w: Any, fmt: Format, axis: int | tuple[int, ...], method: str, h: Any = None) -> QuantizedArray:
