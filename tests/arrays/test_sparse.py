@@ -330,9 +330,9 @@ def test_scores_are_those_of_the_papers() -> None:
     inputs = rng.standard_normal((400, 300))
     exact = sparsity.sparsegpt(wide, inputs.T @ inputs + np.eye(300) * 0.01 * np.mean((inputs**2).sum(0)), 2, 4)
     assert np.allclose(hc.scores.sparsegpt(wide, inputs.T @ inputs), exact, atol=1e-5)
-    with bad_argument(ValueError, "hessian", "value"):
+    with bad_argument(ValueError, "h", "value"):
         hc.scores.sparsegpt(w, -np.eye(40))
-    with bad_argument(ValueError, "hessian", "shape"):
+    with bad_argument(ValueError, "h", "shape"):
         hc.scores.sparsegpt(w, h[:3])
     with bad_argument(ValueError, "w", "shape"):
         hc.scores.wanda(w, x[:, :39])

@@ -104,7 +104,7 @@ def test_bad_attention_is_one_sentence() -> None:
     assert (
         hc.training.attention_step(q, k, v, g, dataclasses.replace(SHORT["groups of 8"], pad=True)).y.shape == g.shape
     )
-    with pytest.raises(ValueError, match=r"attention_step: shapes of q, k, v and g are"):
+    with pytest.raises(ValueError, match=r"attention_step: shapes of q, k, v and dy are"):
         hc.training.attention_step(q, k[..., :4], v, g, "bf16")
     with pytest.raises(ValueError, match="Recipe: attention is uint8"):
         Recipe(attention="uint8")
