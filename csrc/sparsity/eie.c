@@ -1,6 +1,7 @@
 /* EIE's storage: encoding, walking, and the cycles of its elements. */
 #include "sparsity/eie.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { AT_ONCE = 64 }; /* columns: cache lines of w are used entirely, and 64 counters fit into L1 */
@@ -11,15 +12,18 @@ bool hc_eie_count(const float *w, int64_t rows, int64_t columns, int64_t element
     pointers[0] = 0;
     for (int64_t first = 0; first < columns; first += AT_ONCE) {
         const int64_t n = hc_min(AT_ONCE, columns - first);
-        int64_t count[AT_ONCE] = {0}, next[AT_ONCE] = {0}; /* the first row after the last entry */
-        for (int64_t i = element, local = 0; i < rows; i += elements, local++)
-            for (int64_t j = 0; j < n; j++)
-                if (w[i * columns + first + j] != 0) {
-                    count[j] += (local - next[j]) / (HC_EIE_RUN + 1) + 1;
-                    next[j] = local + 1;
-                }
+        uint32_t count[AT_ONCE] = {0}, next[AT_ONCE] = {0}; /* the first row after the last entry */
+        uint32_t local = 0;
+        for (int64_t i = element; i < rows; i += elements, local++) {
+            const float *values = w + i * columns + first;
+            for (int64_t j = 0; j < n; j++) { /* without a branch, which no processor predicts */
+                const uint32_t taken = values[j] != 0 ? UINT32_MAX : 0;
+                count[j] += taken & ((local - next[j]) / (HC_EIE_RUN + 1) + 1);
+                next[j] = (taken & (local + 1)) | (~taken & next[j]);
+            }
+        }
         for (int64_t j = 0; j < n; j++) {
-            total += (uint64_t)count[j];
+            total += count[j];
             if (total > UINT32_MAX)
                 return false;
             pointers[first + j + 1] = (uint32_t)total;
@@ -29,10 +33,10 @@ bool hc_eie_count(const float *w, int64_t rows, int64_t columns, int64_t element
 }
 
 static int code_of(const double middle[HC_EIE_CODES], double value) {
-    int code = 1; /* middle[c] is between codes c and c + 1 */
+    int code = 1; /* middle[c] is between codes c and c + 1, the last one infinity */
+#pragma GCC unroll 4
     for (int step = 8; step > 0; step /= 2)
-        if (code + step < HC_EIE_CODES && value > middle[code + step - 1])
-            code += step;
+        code += value > middle[code + step - 1] ? step : 0;
     return code;
 }
 
@@ -41,23 +45,30 @@ void hc_eie_fill(const float *w, int64_t rows, int64_t columns, int64_t elements
     double middle[HC_EIE_CODES] = {0};
     for (int c = 1; c < HC_EIE_CODES - 1; c++)
         middle[c] = ((double)codebook[c] + (double)codebook[c + 1]) / 2;
+    middle[HC_EIE_CODES - 1] = INFINITY;
     for (int64_t first = 0; first < columns; first += AT_ONCE) {
         const int64_t n = hc_min(AT_ONCE, columns - first);
         int64_t next[AT_ONCE] = {0};
         uint32_t at[AT_ONCE];
         const uint32_t *end = pointers + first + 1; /* another thread may add nonzeros after they were counted */
         memcpy(at, pointers + first, (size_t)n * sizeof *at);
-        for (int64_t i = element, local = 0; i < rows; i += elements, local++)
-            for (int64_t j = 0; j < n; j++) {
-                const float value = w[i * columns + first + j];
-                if (value == 0)
-                    continue;
+        for (int64_t i = element, local = 0; i < rows; i += elements, local++) {
+            const float *values = w + i * columns + first;
+            uint8_t found[AT_ONCE];
+            int64_t n_found = 0;
+            for (int64_t j = 0; j < n; j++) { /* without a branch, as above */
+                found[n_found] = (uint8_t)j;
+                n_found += values[j] != 0;
+            }
+            for (int64_t f = 0; f < n_found; f++) {
+                const int64_t j = found[f];
                 for (; local - next[j] > HC_EIE_RUN && at[j] < end[j]; next[j] += HC_EIE_RUN + 1)
                     entries[at[j]++] = HC_EIE_RUN << 4;
                 if (at[j] < end[j])
-                    entries[at[j]++] = (uint8_t)((local - next[j]) << 4 | code_of(middle, value));
+                    entries[at[j]++] = (uint8_t)((local - next[j]) << 4 | code_of(middle, values[j]));
                 next[j] = local + 1;
             }
+        }
     }
 }
 

@@ -33,8 +33,9 @@ __all__ = ["conv2d_backward_input", "conv2d_backward_weight"]
 MOST_PIXELS, MOST_TAPS = 1 << 18, 1 << 12  # 16 MiB of pixels and 512 KiB of sums per thread
 CHUNK = 32  # filters for which the core copies pixels once
 MOST_ALONE = 128  # filters of one image whose pixels are not copied as a matrix
-# Pixels of all images, and values of filters of 1 x 1, whose gradient is a matmul; measured with AVX2 on Zen 4
-MOST_ROWS, FEWEST_VALUES = 128, 1 << 15
+# Pixels of all images whose gradient is a matmul of filters of 1 x 1 with this many values, and of fewer; measured with
+# AVX2 on Zen 4
+MOST_ROWS, FEWEST_VALUES, FEW_ROWS = 128, 1 << 15, 32
 MOST_PATCHES = 1 << 20  # pixels of patches, 4 MiB
 FEWEST_TAPS, FEWEST_FILTERS = 8, 256  # whose patches are copied one by one; measured with AVX2 on Zen 4
 MOST_SIDE = 7  # of filters of one channel with stride 2
@@ -214,10 +215,6 @@ def conv2d_backward_weight(
     few = chunks * channels < 1.5 * values if n > 1 else k <= MOST_ALONE
     is_copied = images.strides[1] == images.itemsize and window.stride == (1, 1) and few
     plain = kernel == (1, 1) and window.before == (0, 0)
-    if plain and window.answer == (1, 1) and parts == 1:
-        left, right = (converted(one[:, :, 0, 0], np.float32) for one in (nchw, images))
-        _own_matmul(left.T, right, dw[:, :, 0, 0])
-        return dw if out is None else out
     if plain and min(window.answer) > 0 and not is_copied:
         (down, wide), (p, q) = window.stride, window.answer
         _matrices(gradient=nchw, images=images[:, :, : (p - 1) * down + 1 : down, : (q - 1) * wide + 1 : wide], to=dw)
@@ -241,7 +238,8 @@ def _is_matmul(window: Window, images: int, values: int, layout: str) -> bool:
     pixels = prod(window.answer)
     plain = window.kernel == window.stride == (1, 1) and window.before == window.after == (0, 0) and window.groups == 1
     adjacent = layout == "NHWC" or pixels == 1
-    return plain and adjacent and images * pixels <= MOST_ROWS and values >= FEWEST_VALUES
+    rows = images * pixels
+    return plain and adjacent and rows <= (MOST_ROWS if values >= FEWEST_VALUES else FEW_ROWS)
 
 
 def _is_of_planes(window: Window, depth: int, filters: int) -> bool:

@@ -54,8 +54,9 @@ def test_matmuls_of_pixels_have_the_bits_of_convolutions(monkeypatch: pytest.Mon
     dy, w = reals((3, 2, 3, 17), 1), reals((17, 20, 1, 1), 2)
     for some in (dy, dy[:, :1, :1]):
         found = []
-        for fewest in (0, 1 << 40):
-            monkeypatch.setattr(backward, "FEWEST_VALUES", fewest)
+        for most in (128, -1):
+            monkeypatch.setattr(backward, "FEWEST_VALUES", 0)
+            monkeypatch.setattr(backward, "MOST_ROWS", most)
             found.append(hc.conv2d_backward_input(some, w, some.shape[1:3], layout="NHWC"))
         assert same_bits(*found)
 
