@@ -33,6 +33,7 @@ from .scale_search import rounded_best
 __all__ = ["fake_quantize", "quantize"]
 
 _FLOAT32 = np.dtype(np.float32)
+NO_CLIP = core_clip(None, "fake_quantize")
 MOST_SEEN = 1024
 _SEEN: dict[tuple[Any, ...], Layout] = {}  # layouts of arguments that were checked before: format's text, axis, shape
 
@@ -275,6 +276,19 @@ def fake_quantize(
             runtime.run(), core_view(x), core_format(format), axes, core_clip(clip, "fake_quantize"), result
         )
     return result if out is None else out
+
+
+@counts_subnormals
+def fake_quantize_array(x: FloatArray, fmt: Format, axis: int | tuple[int, ...]) -> FloatArray:
+    """Return `fake_quantize` of a float array of NumPy, with less work outside of the core for small arrays."""
+    if type(axis) is not int or is_function(fmt) or not x.ndim or runtime.backend_device() is not None:
+        return fake_quantize(x, fmt, axis)
+    result: FloatArray = np.empty(x.shape, np.float32)
+    try:
+        _core.fake_quantize(runtime.run(), core_view(x), core_format(fmt), (axis % x.ndim,), NO_CLIP, result)
+    except Refused:
+        return fake_quantize(x, fmt, axis)  # whose refusal names the argument
+    return result
 
 
 def rounded(x: Array, fmt: Format, axes: tuple[int, ...], name: str) -> FloatArray:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute.training.step.layer import LayerState, hadamard, seed_of
+from heterocompute.training.step.layer import NUMPY, LayerState, hadamard, seed_of
 from heterocompute.training.step.network import NetworkTrainer
 from heterocompute.training.step.products import backward, forward, patches, unpatched
 
@@ -236,6 +236,15 @@ def test_a_nan_or_infinity_spoils_what_shares_its_scale() -> None:
     found = hc.training.linear_step(x, w, g, "fp8-current")
     assert np.isfinite(found.y).all()
     assert np.isnan(found.dw).all()
+
+
+@pytest.mark.parametrize("fmt", ["bf16", "fp8_e4m3fn", "e5m2-tensor", "int8-tensor"])
+def test_rows_of_formats_without_groups_may_have_any_length(fmt: str) -> None:
+    for seed, shape in enumerate(((64, 32, 8, 8), (7,), (1000, 1), (0, 4), (4, 0, 3), (2, 3, 40, 5))):
+        x = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+        for chance in (None, 3):
+            wanted = NUMPY._rounded(x, hc.format(fmt), -1, chance)
+            assert NUMPY.rounded(x, hc.format(fmt), -1, chance).tobytes() == wanted.tobytes()
 
 
 @pytest.mark.parametrize("stride", [1, 2])

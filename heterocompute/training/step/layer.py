@@ -19,7 +19,7 @@ import numpy as np
 from ...base.errors import WrongValue, shown
 from ...formats import Format, is_function
 from ...products.matmul import matmul
-from ...products.quantize import fake_quantize, quantize
+from ...products.quantize import fake_quantize_array, quantize
 from ..chance import mix
 from ..stochastic import stochastic_round
 from .recipe import FP32, OPERANDS, Current, Delayed, Recipe, unscaled
@@ -47,7 +47,7 @@ class Arrays:
     ) -> np.ndarray[Any, Any]:
         try:
             if seed is None:
-                return fake_quantize(x, fmt, axis)
+                return fake_quantize_array(x, fmt, axis)
             return stochastic_round(x, quantize(x, fmt, axis), seed)
         except ValueError:
             if np.isfinite(x).all():
