@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from .qronos import qronos
 Array = np.ndarray[Any, Any]
 
 METHODS = ("rtn", "search", "gptq", "qronos")
-CALIBRATED = {"gptq": gptq, "qronos": qronos}  # those that round under a Hessian
+CALIBRATED: dict[str, Callable[..., QuantizedArray]] = {"gptq": gptq, "qronos": qronos}  # under a Hessian
 
 
 def by_method(w: Any, fmt: Format, axis: int | tuple[int, ...], method: str, h: Any = None) -> QuantizedArray:
