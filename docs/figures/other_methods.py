@@ -168,7 +168,7 @@ def auto_round(bed: Bed, fmt: str, steps: int) -> Any:
     ids = torch.cat([one["input_ids"] for one in bed.calibration if one["input_ids"].shape[1] == LENGTH])
     running = AutoRound(
         model, bed.tokenizer, bits=int(head.removeprefix("int")), group_size=int(group or -1), sym=True, iters=steps,
-        seqlen=LENGTH, nsamples=len(ids), batch_size=4, dataset=[*ids], device_map="cpu", amp=False,
+        seqlen=LENGTH, nsamples=len(ids), batch_size=4, dataset=[*ids.split(1)], device_map="cpu", amp=False,
         layer_config={name: {"bits": 16} for name in kept},
     )  # fmt: skip
     return running.quantize()[0]
