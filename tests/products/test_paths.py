@@ -128,3 +128,19 @@ def test_a_path_of_another_order_is_refused() -> None:
     with hc.use(path="gemm"):  # this package's kernel, although there is a BLAS
         assert same_bits(hc.matmul(x, x.T), hc.matmul(x, x.T))
         assert hc.explain(x, x.T).chosen == "gemm"
+
+
+@pytest.mark.parametrize(("weights", "activations"), [("int8", "int16"), ("int8", "int24"), ("vsq8-g64-s8", "int8")])
+def test_sums_of_16_bit_limbs_stay_exact_at_the_bound_of_int32(weights: str, activations: str) -> None:
+    """Every product has the largest magnitude, so the sums of more than 516 columns pass int32."""
+    for columns in (512, 517, 1100):
+        signs = np.where(np.arange(columns) < 1030, 1, -1).astype(np.float32)
+        x = np.repeat(signs[None], 70, 0)
+        q = hc.quantize(np.concatenate([x[:9], -signs[None]]), weights)
+        for isa in isas():
+            with hc.use(isa=isa, path="rows"):
+                wanted = hc.linear(x, q, activations=activations)
+            for w in (q, hc.prepack(q)):
+                for rows in (7, 32, 33, 70):
+                    with hc.use(isa=isa, path="gemm"):
+                        assert same_bits(hc.linear(x[:rows], w, activations=activations), wanted[:rows])

@@ -152,16 +152,21 @@ static void load_numbers(const hc_gemv_weights *weights, const uint8_t *stored, 
     }
 }
 
-/* Decodes a row by the functions of its format. */
-static void decode_row(const hc_gemv_weights *weights, int64_t row, uint8_t *scratch, hc_gemv_row *out) {
+static __attribute__((noinline)) void prefetch(const uint8_t *from, int64_t bytes) {
+    for (int64_t at = 0; at < bytes; at += HC_CACHE_LINE)
+        __builtin_prefetch(from + at, 0, 3);
+}
+
+/* Decodes a row by the functions of its format. Not inlined: the loops over codes of other rows are then vectorized. */
+static __attribute__((noinline)) void decode_row(const hc_gemv_weights *weights, int64_t row, uint8_t *scratch,
+                                                 hc_gemv_row *out) {
     const hc_packed_context *packed = weights->packed;
     const hc_geometry *geometry = packed->geometry;
     const hc_tile tile = {row, 1, 0, geometry->padded};
     float *codes = (float *)scratch, *scales = (float *)(scratch + hc_round_up(weights->row_bytes, HC_CACHE_LINE));
     const hc_code_tile decoded = {codes, geometry->padded, scales, geometry->groups, &out->row_scale};
-    const char *next = (const char *)hc_gemv_row_codes(weights, row - packed->first_row + HC_GEMV_ROWS);
-    for (int64_t at = 0; at < geometry->padded * packed->format->bits / 8; at += HC_CACHE_LINE)
-        __builtin_prefetch(next + at, 0, 3);
+    prefetch(hc_gemv_row_codes(weights, row - packed->first_row + HC_GEMV_ROWS),
+             geometry->padded * packed->format->bits / 8);
     hc_decode_codes_tile(packed->run, packed->format, geometry, packed->components, &tile, &decoded);
     const bool has_groups = hc_has_groups(packed->format);
     out->codes = scratch;

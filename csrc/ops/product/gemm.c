@@ -27,6 +27,7 @@ enum {
     FOLDED_KC = 16384,
     GROUPED_KC = 8192,
     LEAST_KC = 64, /* the longest step */
+    PREPACKED_ROWS = 32,
 };
 
 /* Tasks. */
@@ -100,11 +101,18 @@ static bool has_one_limb(hc_order kind, const hc_source *source) {
     return source->form[kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED].n_limbs == 1;
 }
 
-/* Whether folded weights become the left side, with limbs of 16 bits, since x needs only one of 8 bits. Prepacked panels
- * are those of a right side. */
+/* Columns of a KC block if integers of a are limbs of 16 bits, otherwise 0. Panels of w that exist save the decoding
+ * but have limbs of 8 bits, which pays for few rows of x. */
+static int64_t wide_columns(const hc_product *p, const hc_source *a, const hc_source *b) {
+    const int64_t columns = hc_wide_columns(p->order, a, b, p->run);
+    const bool has_panels = p->order == HC_ORDER_FOLDED && p->w->prepacked && p->x->rows <= PREPACKED_ROWS;
+    return has_panels && (a == p->w || columns < a->columns) ? 0 : columns;
+}
+
+/* Whether folded weights become the left side, with limbs of 16 bits, since x needs only one of 8 bits. */
 static bool widens_weights(const hc_product *p) {
-    return p->order == HC_ORDER_FOLDED && !p->w->prepacked && hc_signed_limbs(&p->x->form[HC_INT_FOLDED]) == 1 &&
-           p->w->form[HC_INT_FOLDED].n_limbs == 2 && hc_wide_columns(p->order, p->w, p->x, p->run);
+    return p->order == HC_ORDER_FOLDED && hc_signed_limbs(&p->x->form[HC_INT_FOLDED]) == 1 &&
+           p->w->form[HC_INT_FOLDED].n_limbs == 2 && wide_columns(p, p->w, p->x);
 }
 
 /* The operand with a pattern becomes the right side, whose zeros are skipped. Otherwise the sides are exchanged if the
@@ -272,9 +280,9 @@ static hc_status run_gemm(const hc_product *product, bool skips, hc_error *error
         p.kc_limit = hc_min(p.kc_limit, split_columns);
         hc_panels_split(&p.b);
     }
-    const int64_t wide_columns = skips || split_columns || b->prepacked ? 0 : hc_wide_columns(order, a, b, run);
-    if (wide_columns) {
-        p.kc_limit = hc_min(p.kc_limit, wide_columns);
+    const int64_t wide = skips || split_columns ? 0 : wide_columns(product, a, b);
+    if (wide) {
+        p.kc_limit = hc_min(p.kc_limit, wide);
         hc_panels_widen(&p.a);
     }
     const int64_t segments = order == HC_ORDER_GROUPED || p.split ? p.kc_limit : 1;
@@ -298,10 +306,11 @@ static hc_status run_gemm(const hc_product *product, bool skips, hc_error *error
 
 /* The paths. */
 
-/* Work of this kernel in `passes` passes over limbs: decoding, unless the weights are prepacked, and multiply-adds. */
-static hc_work work(const hc_product *p, const hc_kernel *kernel, int passes) {
+/* Work of this kernel in `passes` passes over limbs: decoding, unless the weights are prepacked and all columns are one
+ * KC block, and multiply-adds. */
+static hc_work work(const hc_product *p, const hc_kernel *kernel, int passes, int64_t kc_count) {
     const double m = (double)hc_round_up(p->x->rows, kernel->mr), n = (double)hc_round_up(p->w->rows, kernel->nr);
-    const bool is_packed = hc_prepacked_fits(p->w->prepacked, p->order, p->x, kernel, 1);
+    const bool is_packed = hc_prepacked_fits(p->w->prepacked, p->order, p->x, kernel, kc_count);
     hc_work work = is_packed ? (hc_work){0} : hc_decoding(p);
     work.products = m * n * (double)p->w->columns * passes;
     work.values = (double)p->x->rows * (double)p->w->columns;
@@ -311,15 +320,16 @@ static hc_work work(const hc_product *p, const hc_kernel *kernel, int passes) {
 static hc_work integer_work(const hc_product *p, const hc_kernel *kernel) {
     const hc_int_mode mode = p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
     const int of_x = p->x->form[mode].n_limbs;
-    const bool widens_x = !p->w->prepacked && hc_wide_columns(p->order, p->x, p->w, p->run);
-    return work(p, kernel, (widens_x ? (of_x + 1) / 2 : of_x) * hc_signed_limbs(&p->w->form[mode]));
+    const int64_t wide = kernel->nonzeros ? 0 : wide_columns(p, p->x, p->w);
+    return work(p, kernel, (wide ? (of_x + 1) / 2 : of_x) * hc_signed_limbs(&p->w->form[mode]),
+                wide ? hc_ceil_div(p->x->columns, wide) : 1);
 }
 
 const char *hc_gemm_chain_refuses(const hc_product *p) {
     (void)p;
     return NULL;
 }
-hc_work hc_gemm_chain_work(const hc_product *p) { return work(p, HC_BEST(gemm_f32, p->run), 1); }
+hc_work hc_gemm_chain_work(const hc_product *p) { return work(p, HC_BEST(gemm_f32, p->run), 1, 1); }
 hc_status hc_gemm_chain_run(const hc_product *p, hc_error *error) {
     return hc_is_few_dense(p) ? hc_few_dense(p, error) : run_gemm(p, false, error);
 }
@@ -332,11 +342,9 @@ hc_work hc_gemm_folded_work(const hc_product *p) {
     if (!hc_split_columns(p->x, p->w, p->run)) {
         if (hc_merged_rows(&p->out).n_dims > 1 || !widens_weights(p))
             return integer_work(p, HC_BEST(gemm_s8, p->run));
-        hc_work wide = work(p, HC_BEST(gemm_s8, p->run), 1);
-        wide.limbs = 0;
-        return wide;
+        return work(p, HC_BEST(gemm_s8, p->run), 1, 0); /* the panels of a right side do not fit */
     }
-    hc_work split = work(p, HC_BEST(gemm_small_split, p->run), 1);
+    hc_work split = work(p, HC_BEST(gemm_small_split, p->run), 1, 1);
     split.groups = hc_groups(p) * (double)p->x->rows;
     return split;
 }
@@ -347,7 +355,7 @@ const char *hc_gemm_grouped_refuses(const hc_product *p) {
     return NULL;
 }
 hc_work hc_gemm_grouped_work(const hc_product *p) {
-    const bool is_wide = !p->w->prepacked && hc_wide_columns(p->order, p->x, p->w, p->run);
+    const bool is_wide = wide_columns(p, p->x, p->w);
     const bool exact_groups = p->x->form[HC_INT_GROUPED].n_limbs > (is_wide ? 2 : 1);
     const hc_kernel *kernel = hc_product_line(HC_ORDER_GROUPED, exact_groups, false, p->w, p->run);
     hc_work grouped = integer_work(p, kernel);
