@@ -13,7 +13,7 @@ import torch
 
 from ...arrays.quantized import QuantizedArray
 from ...base.errors import WrongType, WrongValue, shown
-from ...base.texts import quoted
+from ...base.texts import counted, quoted
 from ...base.values import check_flag
 from ...files.recipes import with_recipe
 from ...files.selection import escaped, patterns, unknown
@@ -31,7 +31,7 @@ from .modules import Packed
 from .residual import residual
 from .steps import REPORTS, Steps, accepted, biases_of, checked, judged_again, reported, take_parameters, without
 from .turned import BLOCK, TurnedLinear, packed_turned, turned_online
-from .walk import Layer, check_matches, check_replaceable, every_layer, layers, matching
+from .walk import OWN_FORWARD, Layer, check_matches, check_replaceable, every_layer, layers, matching
 from .weights import PackedWeight, restored
 
 
@@ -249,7 +249,7 @@ def _packed(
     check_matches(model, found, (*wanted, *unwanted, *(table if list(table) != ["*"] else ())), "convert")
     included, excluded = (matching(dict.fromkeys(some, True)) for some in (wanted, unwanted))
     of_layer = matching({pattern: (fmt,) for pattern, fmt in table.items()})
-    chosen = []
+    chosen, left = [], list[Layer]()
     for layer in found:
         fmt = (of_layer(layer) or (None,))[0]
         if fmt is None or layer.packed is not None or excluded(layer):
@@ -257,12 +257,20 @@ def _packed(
         if layer.problem:
             if isinstance(fmt, QuantizedArray):
                 raise WrongValue(f"convert: {quoted(layer.name)} is rounded, but cannot be packed: {layer.problem}")
+            if layer.problem.endswith(OWN_FORWARD) and (included(layer) or not wanted):
+                left.append(layer)
             continue
         if wanted and not included(layer):
             continue
         chosen.append((layer, fmt))
     if not chosen:
         raise WrongValue(f"convert: no layer is left to pack: {_why_none(found)}")
+    if left:
+        warnings.warn(
+            f"convert: {counted(len(left), 'layer')} left in floats, the first is {quoted(left[0].name)}: "
+            f"{left[0].problem}. exclude= names them if this is meant",
+            stacklevel=2,
+        )
     weights = packed_weights(chosen, activations, how.rounding)
     picked = [layer for layer, _ in chosen]
     biases = biases_of(model, picked, weights, inputs) if how.corrects else {}

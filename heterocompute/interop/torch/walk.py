@@ -227,6 +227,7 @@ READ_BY = {"LinearCrossEntropyLoss": "linear"}  # modules that read the weight o
 # Tables of transformers whose class changes indices or rows around the look-up (Gemma, BART, OPT): the module stays.
 OWN_TABLE, OWN_TABLES = "embedding_own", ("ScaledWordEmbedding", "LearnedPositionalEmbedding")
 SPELLED_OUT = ("FalconLinear", "TurnedLinear")  # of transformers and of `turned`: their own forward pass is known
+OWN_FORWARD = "has a forward pass of its own"
 PROJECTIONS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
@@ -241,7 +242,7 @@ def _kind_of(module: object, attribute: str, shape: tuple[int, ...]) -> Kind:
                 if "recipe_state" in vars(module) or "recipe_states" in vars(module):
                     return kind, (), "it has a recipe of train_in, expected the model of without_recipe(model)"
                 if not is_of_torch(module, base):
-                    return title, (), f"{title} has a forward pass of its own"
+                    return title, (), f"{title} {OWN_FORWARD}"
             problem = _own(module) or _unreadable(getattr(module, attribute))
             if problem:
                 return kind, (), problem
