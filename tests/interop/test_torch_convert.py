@@ -157,7 +157,9 @@ def test_layers_with_a_forward_pass_of_their_own_are_named() -> None:
         pass
 
     model = torch.nn.Sequential(Padded(3, 8, 3), torch.nn.ReLU(), Alias(8, 8, 3))
-    with pytest.warns(UserWarning, match=r"convert: 1 layer left in floats, the first is '0.weight': Padded has a forward"):
+    with pytest.warns(
+        UserWarning, match=r"convert: 1 layer left in floats, the first is '0.weight': Padded has a forward"
+    ):
         small = ht.convert(model, "int8")
     assert type(small[0]) is Padded and isinstance(small[2], ht.PackedConv2d)
     with warnings.catch_warnings():
