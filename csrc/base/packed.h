@@ -116,7 +116,7 @@ typedef struct {
     /* GROUPED: value = group_scale * v + minimum, one per group; the format's `minima` returns them */
     bool has_minima;
     int n_limbs;       /* 1 to 3 */
-    int32_t max_abs;   /* of v, from the parameters alone */
+    int32_t max_abs;   /* of the v that rounding makes; a stored code may be one lower (hc_most_of) */
     int fraction_bits; /* v is the value of a code times 2^fraction_bits: for floats that are integers of few bits */
 } hc_int_form;
 typedef struct {

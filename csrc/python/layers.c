@@ -4,6 +4,8 @@
 #include "python/cuda/call.h"
 #include "python/methods.h"
 
+#include <math.h>
+
 /* The floats of an array, or NULL for None; false with an error unless it is contiguous float32 with `count` values. */
 static bool take_floats(PyObject *object, const char *name, int64_t count, float **data, hc_held *held) {
     hc_view view;
@@ -157,7 +159,7 @@ PyObject *hc_attention_method(PyObject *self, PyObject *args) {
         return hc_give_up(&held);
     given.bias = bias;
     given.bias_step = k_shape[1];
-    bool fits = kv_heads > 0 && !(bias && (given.scale == 0 || settings.run.device != HC_HOST)) &&
+    bool fits = kv_heads > 0 && !(bias && (!(fabsf(given.scale) >= 1e-8f) || settings.run.device != HC_HOST)) &&
                 hc_mul_size(q.shape[0], kv_heads, &rows) && k_shape[0] == rows && k_shape[2] == q.shape[3] &&
                 window >= 0;
     for (int i = 0; i < 4; i++)

@@ -6,6 +6,7 @@
 #include "python/call.h"
 #include "python/methods.h"
 
+#include <math.h>
 #include <string.h>
 
 #define NO_IMPORT_ARRAY
@@ -142,7 +143,8 @@ static bool key_bias_of(PyObject *object, hc_llm_layer *layer) {
         return true;
     PyArrayObject *array = (PyArrayObject *)object;
     if (!PyArray_CheckExact(object) || PyArray_NDIM(array) != 2 || PyArray_DIM(array, 0) != layer->heads ||
-        PyArray_DIM(array, 1) < layer->held + layer->n || layer->scale == 0 || !is_floats(object, PyArray_SIZE(array)))
+        PyArray_DIM(array, 1) < layer->held + layer->n || !(fabsf(layer->scale) >= 1e-8f) ||
+        !is_floats(object, PyArray_SIZE(array)))
         return false;
     layer->key_bias = PyArray_DATA(array);
     layer->key_bias_step = PyArray_DIM(array, 1);

@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
@@ -181,7 +181,6 @@ def get_num_threads() -> int:
     return _settings.get().threads or _process_threads or _environment().threads or _core.processors()
 
 
-@contextmanager
 def use(
     *,
     isa: str | None = None,
@@ -191,7 +190,7 @@ def use(
     tuned: bool | None = None,
     backend: str | None = None,
     order: str | None = None,
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Set instruction sets, threads, BLAS, paths or orders of sums inside a ``with`` block, in this context only.
 
     Parameters
@@ -245,6 +244,25 @@ def use(
     ...     hc.get_num_threads()
     1
     """
+    given = isa, threads, blas, path, tuned, backend, order
+    _changed(*given)  # what is wrong is said here, not at the block
+    return _used(given)
+
+
+@contextmanager
+def _used(given: tuple[Any, ...]) -> Iterator[None]:
+    token = _settings.set(_changed(*given))
+    try:
+        yield
+    finally:
+        _settings.reset(token)
+
+
+def _changed(
+    isa: str | None, threads: int | None, blas: str | None, path: str | None, tuned: bool | None, backend: str | None,
+    order: str | None,
+) -> _Settings:  # fmt: skip
+    """Return the settings of this context with those that are given to `use`."""
     settings = _settings.get()
     if isa is not None:
         settings = replace(settings, isa=_isa_mask(isa, "use: isa"))
@@ -276,11 +294,7 @@ def use(
         settings = replace(settings, order=order)
     if settings.blas == "openblas" and settings.one_order:
         raise WrongValue("use: blas is 'openblas', expected 'auto' or 'own' with order='one'")
-    token = _settings.set(settings)
-    try:
-        yield
-    finally:
-        _settings.reset(token)
+    return settings
 
 
 def run() -> tuple[int, int, int, int, bool]:

@@ -115,7 +115,7 @@ def conv2d_backward_input(
             runtime.run(), taken, weights, window.stride, window.before, window.dilation, window.groups, dx
         )
         return result if out is None else out
-    if _is_of_patches(window, k):
+    if _is_of_patches(window, k, (height, width)):
         _spread_patches(nchw, filters, window.stride, dx)
         return result if out is None else out
     turned = _turned(filters, window.groups)
@@ -214,7 +214,7 @@ def conv2d_backward_weight(
     chunks, values = -(-k // CHUNK), k + channels
     few = chunks * channels < 1.5 * values if n > 1 else k <= MOST_ALONE
     is_copied = images.strides[1] == images.itemsize and window.stride == (1, 1) and few
-    plain = kernel == (1, 1) and window.before == (0, 0)
+    plain = kernel == (1, 1) and window.before == window.after == (0, 0)
     if plain and min(window.answer) > 0 and not is_copied:
         (down, wide), (p, q) = window.stride, window.answer
         _matrices(gradient=nchw, images=images[:, :, : (p - 1) * down + 1 : down, : (q - 1) * wide + 1 : wide], to=dw)
@@ -248,10 +248,14 @@ def _is_of_planes(window: Window, depth: int, filters: int) -> bool:
     return alone and window.stride == (2, 2) and window.dilation == (1, 1) and max(window.kernel) <= MOST_SIDE
 
 
-def _is_of_patches(window: Window, filters: int) -> bool:
-    """Return whether each pixel is in at most one window, and a matmul takes less time than convolutions."""
-    plain = window.dilation == (1, 1) and window.before == (0, 0) and window.groups == 1
+def _is_of_patches(window: Window, filters: int, pixels: tuple[int, int]) -> bool:
+    """Return whether each pixel is in at most one window, and a matmul takes less time than convolutions.
+
+    Pixels behind the last window are sums of zeros times filters, which a matmul would leave out.
+    """
+    plain = window.dilation == (1, 1) and window.before == window.after == (0, 0) and window.groups == 1
     apart = all(taps <= step for taps, step in zip(window.kernel, window.stride, strict=True))
+    apart = apart and all(n <= p * step for n, p, step in zip(pixels, window.answer, window.stride, strict=True))
     taps = prod(window.kernel)
     return plain and apart and taps > 1 and (taps >= FEWEST_TAPS or filters >= FEWEST_FILTERS)
 

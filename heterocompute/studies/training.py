@@ -16,7 +16,7 @@ from ..base.float_env import counts_subnormals
 from ..base.keeping.results import KeptResults
 from ..base.lazy import renamed
 from ..base.progress import Progress, Steps
-from ..base.values import as_int, as_list
+from ..base.values import as_int, as_list, check_number
 from ..report.files import Tabular, write_text
 from ..report.page import page as whole_page, rows_html
 from ..training.descent import batches as distorted, share_of
@@ -195,7 +195,9 @@ def study_training(
         raise WrongValue("study_training: data is missing, expected (train_x, train_y, test_x, test_y)")
     if is_network and (data is not None or lr is not None):
         raise WrongValue("study_training: a network of the zoo has data and a learning rate of its own, expected none")
-    size = as_int(make_model.batch if is_network and batch is None else batch or 32, "study_training: batch", 1)
+    usual = make_model.batch if is_network else 32
+    size = as_int(usual if batch is None else batch, "study_training: batch", 1)
+    lr = None if lr is None else check_number("study_training", "lr", lr)
     curves: dict[str, list[list[float]]] = {}
     seen: dict[str, list[dict[str, Any]]] = {}
     table: list[dict[str, Any]] = []

@@ -153,6 +153,15 @@ def test_tokens_one_by_one_give_the_bits_of_all_at_once(fmt: str | None, window:
     assert same_bits(kept[0] if fmt is None else kept[0].dequantize(), stored)
 
 
+@pytest.mark.parametrize("hidden", [-np.inf, np.finfo(np.float32).min, -1e31])
+def test_a_bias_hides_keys(hidden: float) -> None:
+    q, k, v = heads(4, 2, 3, 150, 16)
+    bias = np.zeros((4, 150), np.float32)
+    bias[:, :100] = hidden
+    wanted = hc.attention(q, k[:, 100:], v[:, 100:])
+    assert np.allclose(hc.attention(q, k, v, bias=bias), wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_infinities_and_nan_reach_the_answer() -> None:
     q, k, v = (np.ones((1, 2, 4), np.float32) for _ in range(3))
     assert np.isnan(hc.attention(q * np.float32(np.nan), k, v)).all()
@@ -184,7 +193,9 @@ def test_queries_may_outnumber_the_keys_of_another_text(n: int, m: int) -> None:
         (lambda q, k: hc.attention(q, k, k, cap=0.0), "cap above 0"),
         (lambda q, k: hc.attention(q, k, k, sinks=[1.0]), r"sinks have shape \(1,\), expected \(3,\)"),
         (lambda q, k: hc.attention(q, k, k, bias=np.zeros((3, 1))), r"bias has shape \(3, 1\), expected \(3, 2\)"),
-        (lambda q, k: hc.attention(q, k, k, scale=0.0, bias=np.zeros((3, 2))), "scale is 0.0, expected another"),
+        (lambda q, k: hc.attention(q, k, k, scale=0.0, bias=np.zeros((3, 2))), "scale is 0.0, expected 1e-8 or more"),
+        (lambda q, k: hc.attention(q, k, k, bias=np.full((3, 2), np.nan)), "bias has NaN"),
+        (lambda q, k: hc.attention(q, k, k, cap=1.0, bias=np.full((3, 2), -np.inf)), "with a cap at least -1e30"),
         (lambda q, k: hc.attention(q, hc.quantize(k, "int8", axis=0), k), r"along axis \(0,\), expected"),
         (lambda q, k: hc.attention(q, hc.quantize(k, "int8+2:4"), k), "without a pattern"),
         (lambda q, k: hc.KVCache("nvfp4"), "whose rows share a scale"),

@@ -171,3 +171,26 @@ def test_a_stride_beyond_the_image_is_no_work() -> None:
     dy, w = np.full((1, 1, 1, 1), 2, np.float32), np.float32([[[[1, 2], [3, 4]]]])
     dx = hc.conv2d_backward_input(dy, w, size=3, stride=2**30, padding=1)  # stepping through strides would take hours
     assert dx[0, 0].tolist() == [[8, 0, 0], [0, 0, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("after", [(0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_padding_behind_alone_is_that_of_the_loops(kernel: int, after: tuple[int, int]) -> None:
+    rng = np.random.default_rng(kernel)
+    size = [3 * n - one for n, one in zip((2, 3), after, strict=True)] if kernel == 3 else [5, 6]
+    padding = tuple((0, one) for one in after)
+    x, w = (rng.standard_normal(shape, np.float32) for shape in ((2, 8, *size), (16, 8, kernel, kernel)))
+    y = hc.conv2d(x, w, None, kernel, padding)
+    dy = rng.standard_normal(y.shape, np.float32)
+    where = (kernel, kernel), (0, 0)
+    wanted = loops.conv2d_backward_input(dy, w, x.shape, *where), loops.conv2d_backward_weight(dy, x, w.shape, *where)
+    assert same_bits(hc.conv2d_backward_input(dy, w, x.shape[2:], kernel, padding), wanted[0])
+    assert same_bits(hc.conv2d_backward_weight(dy, x, w.shape[2:], kernel, padding), wanted[1])
+
+
+@pytest.mark.parametrize("rows", [9, 10, 11])
+def test_pixels_behind_the_last_window_are_zeros_times_filters(rows: int) -> None:
+    dy, w = np.ones((1, 64, 3, 3), np.float32), np.ones((64, 8, 3, 3), np.float32)
+    w[0, 0, 0, 0] = np.inf
+    wanted = loops.conv2d_backward_input(dy, w, (1, 8, rows, rows), (3, 3))
+    assert same_bits(hc.conv2d_backward_input(dy, w, (rows, rows), 3), wanted)

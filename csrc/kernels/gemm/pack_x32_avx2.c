@@ -12,7 +12,7 @@ static inline __m256i load_two(const char *low, const char *high) {
 
 static void eight_rows(const char *from, int64_t row_bytes, int64_t units, char *to, int lanes, uint32_t flip) {
     const __m256i flips = _mm256_set1_epi32((int32_t)flip);
-    for (int64_t u = 0; u < units; u += 4, from += 16, to += 16 * lanes) {
+    for (int64_t u = 0; u < units; u += 4, from += 16, to += 16 * (int64_t)lanes) {
         const __m256i r0 = load_two(from, from + 4 * row_bytes);
         const __m256i r1 = load_two(from + row_bytes, from + 5 * row_bytes);
         const __m256i r2 = load_two(from + 2 * row_bytes, from + 6 * row_bytes);
@@ -22,13 +22,13 @@ static void eight_rows(const char *from, int64_t row_bytes, int64_t units, char 
         const __m256i unit[4] = {_mm256_unpacklo_epi64(low01, low23), _mm256_unpackhi_epi64(low01, low23),
                                  _mm256_unpacklo_epi64(high01, high23), _mm256_unpackhi_epi64(high01, high23)};
         for (int i = 0; i < 4; i++)
-            _mm256_storeu_si256((__m256i *)(to + i * lanes * 4), _mm256_xor_si256(unit[i], flips));
+            _mm256_storeu_si256((__m256i *)(to + i * (int64_t)lanes * 4), _mm256_xor_si256(unit[i], flips));
     }
 }
 
 static void four_rows(const char *from, int64_t row_bytes, int64_t units, char *to, int lanes, uint32_t flip) {
     const __m128i flips = _mm_set1_epi32((int32_t)flip);
-    for (int64_t u = 0; u < units; u += 4, from += 16, to += 16 * lanes) {
+    for (int64_t u = 0; u < units; u += 4, from += 16, to += 16 * (int64_t)lanes) {
         const __m128i r0 = load(from), r1 = load(from + row_bytes);
         const __m128i r2 = load(from + 2 * row_bytes), r3 = load(from + 3 * row_bytes);
         const __m128i low01 = _mm_unpacklo_epi32(r0, r1), high01 = _mm_unpackhi_epi32(r0, r1);
@@ -36,7 +36,7 @@ static void four_rows(const char *from, int64_t row_bytes, int64_t units, char *
         const __m128i unit[4] = {_mm_unpacklo_epi64(low01, low23), _mm_unpackhi_epi64(low01, low23),
                                  _mm_unpacklo_epi64(high01, high23), _mm_unpackhi_epi64(high01, high23)};
         for (int i = 0; i < 4; i++)
-            _mm_storeu_si128((__m128i *)(to + i * lanes * 4), _mm_xor_si128(unit[i], flips));
+            _mm_storeu_si128((__m128i *)(to + i * (int64_t)lanes * 4), _mm_xor_si128(unit[i], flips));
     }
 }
 

@@ -92,6 +92,12 @@ bool hc_kc_fill(hc_kc *kc, hc_order kind, const hc_source *a, const hc_source *b
     return cut || !kc->opens;
 }
 
+int64_t hc_most_of(const hc_source *side, hc_int_mode mode) {
+    const int64_t most = side->form[mode].max_abs;
+    const hc_int_form *codes = &side->form[HC_INT_SPLIT];
+    return mode == HC_INT_FOLDED && codes->available ? most + most / hc_max(codes->max_abs, 1) : most + 1;
+}
+
 int hc_signed_limbs(const hc_int_form *form) {
     if (form->n_limbs == 1)
         return 1; /* the one limb is signed already */
@@ -145,7 +151,7 @@ int64_t hc_split_columns(const hc_source *a, const hc_source *b, const hc_run *r
         hc_min(b->group, b->run_length) < LEAST_SPLIT_GROUP || hc_signed_limbs(folded) == 1 || a->group ||
         a->form[HC_INT_FOLDED].n_limbs != 1)
         return 0;
-    const int64_t columns = INT32_MAX / (128 * (int64_t)folded->max_abs) / 64 * 64;
+    const int64_t columns = INT32_MAX / (128 * hc_most_of(b, HC_INT_FOLDED)) / 64 * 64;
     return columns < LEAST_SPLIT_COLUMNS ? 0 : columns;
 }
 
@@ -160,8 +166,8 @@ int64_t hc_wide_columns(hc_order order, const hc_source *a, const hc_source *b, 
     if (order == HC_ORDER_CHAIN || wide->n_limbs == 1 || HC_BEST(gemm_s8, run)->form != HC_PANEL_S16 ||
         HC_BEST(gemm_s8_scaled, run)->form != HC_PANEL_S16)
         return 0;
-    const int64_t most = wide->n_limbs == 2 ? wide->max_abs : 1 << 15;
-    const int64_t of_other = hc_signed_limbs(other) == 1 ? other->max_abs : 128;
+    const int64_t most = wide->n_limbs == 2 ? hc_most_of(a, mode) : 1 << 15;
+    const int64_t of_other = hc_signed_limbs(other) == 1 ? hc_most_of(b, mode) : 128;
     return most > 1 << 15 ? 0 : INT32_MAX / hc_max(most * of_other, 1) / 64 * 64;
 }
 

@@ -62,10 +62,13 @@ const hc_kernel *hc_product_line(hc_order order, bool exact_groups, bool kept, c
 int64_t hc_split_columns(const hc_source *a, const hc_source *b, const hc_run *run);
 void hc_panels_split(hc_panels *b);
 
-/* Number of columns for which int32 holds the sums of a with limbs of 16 bits times the limbs of b: half as many passes
- * as with limbs of 8 bits. 0 if the kernels of this run have no such panels, or a has integers of 8 bits. */
+/* Number of columns for which int32 holds the sums of a with limbs of 16 bits times the limbs of b: one pass for two
+ * limbs of 8 bits, two for three or four. 0 if the kernels of this run have no such panels, or a has integers of 8 bits. */
 int64_t hc_wide_columns(hc_order order, const hc_source *a, const hc_source *b, const hc_run *run);
 void hc_panels_widen(hc_panels *a);
+
+/* Largest |v| that stored codes can have: the lowest code may be one further from 0 than the largest. */
+int64_t hc_most_of(const hc_source *side, hc_int_mode mode);
 
 /* Signed limbs that b needs, each from -128 to 127. */
 int hc_signed_limbs(const hc_int_form *form);

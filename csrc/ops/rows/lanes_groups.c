@@ -189,7 +189,7 @@ bool hc_lanes_splits(const hc_product *p) {
     if (!HC_PICK(lanes_s8_split, p->run) || !split->available || hc_signed_limbs(split) > 1 ||
         hc_signed_limbs(w) == 1 || x->n_limbs > 1 || p->w->columns > LONGEST || !has_even_groups(p->w))
         return false;
-    return p->w->columns <= INT32_MAX / (128 * (int64_t)w->max_abs); /* the sums */
+    return p->w->columns <= INT32_MAX / (128 * hc_most_of(p->w, HC_INT_FOLDED)); /* the sums */
 }
 
 hc_work hc_lanes_groups_work(const hc_product *p) {

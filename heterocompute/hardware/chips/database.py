@@ -77,6 +77,8 @@ def device(name: str | Device) -> Device:
         starts = [one for one in names if plain and one.startswith(plain[:64])]
         found = list(dict.fromkeys([*starts, *near_words(plain, names, 4)]))[:5]
         words = f"the nearest are {', '.join(found)}" if found else "'heterocompute devices' and hw.devices() list them"
+        if plain.endswith(".toml"):
+            words = "hw.load_devices reads a file of devices, and --file of the command line, which then takes a name"
         raise WrongValue(f"device: {shown(name)} is not a known device; {words}")
     return names[plain]
 

@@ -261,7 +261,7 @@ def batch_sweep(
 
 def _refuse_devices(network: object) -> None:
     """Refuse devices in place of the network: they were the first argument."""
-    first = network[0] if isinstance(network, (list, tuple)) and network else network
+    first = next(iter(network)) if isinstance(network, (list, tuple, set, frozenset)) and network else network
     try:
         find_device(first)  # type: ignore[arg-type]
     except (TypeError, ValueError):

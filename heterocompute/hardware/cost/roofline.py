@@ -16,6 +16,7 @@ from typing import Any
 from ...base.errors import WrongValue, shown
 from ...base.lazy import renamed
 from ...base.notebooks.shown import Shown
+from ...base.texts import counted
 from ...base.values import check_count, check_flag
 from ...formats import Format
 from ...report.files import write_figure, write_text
@@ -256,10 +257,11 @@ def roofline(
         network = as_network(network, input_shape)
         if context is not None:
             network = network.decoding(context)
-        name = network.name
+        name, task = network.name, _task(network)
         bits = dtype_bits(dtype)
         flows = [flow for flow in network if is_work(flow)]
-        note = "; ".join(text for text in (note, _overflow(network, chip, dtype, format, batch, kv_cache)) if text)
+        parts = (task, note, _overflow(network, chip, dtype, format, batch, kv_cache))
+        note = "; ".join(text for text in parts if text)
         rows = [_flow_row(flow, bits, weights, batch, cache) for flow in flows]
         if format is not None:
             dense = chip.peak(dtype)
@@ -269,6 +271,14 @@ def roofline(
         raise WrongValue(f"roofline: {name} has no layer with a product or a table")
     layers = [_timed(row, rate, bandwidth) for row in rows]
     return Roofline(name, chip.name, dtype, weights.text, batch, rate, bandwidth, layers, note, plain, cache.text)
+
+
+def _task(network: Network) -> str:
+    """Return what a step of a language model is: tokens of one sequence, or one token after others."""
+    if len(network.input_shape) != 1 or not any(isinstance(node.layer, Scores) for node in network.nodes):
+        return ""
+    tokens = network.input_shape[0]
+    return network.note if tokens == 1 and network.note else f"all {counted(tokens, 'token')} of a text at once"
 
 
 def is_work(flow: Flow) -> bool:

@@ -14,7 +14,7 @@ from ...base.texts import quoted
 from ..torch.conversion import convert
 from ..torch.forms import form_axis, formed, trained_form, weight_now
 from ..torch.rounding import fake_quantize
-from ..torch.walk import Layer
+from ..torch.walk import WITH_RECIPE, Layer
 from .copies import put, shared_copy
 from .weights import chosen_layers
 
@@ -66,6 +66,8 @@ def module_network(
     """
     chosen = list(chosen_layers(model, include, exclude, name))
     layers = [layer for layer in chosen if not layer.problem]
+    if trained := [layer for layer in chosen if layer.problem == WITH_RECIPE]:
+        raise WrongValue(f"{name}: {shown(trained[0].name)}: {WITH_RECIPE}")
     if not layers:
         why = f": {shown(chosen[0].name)}: {chosen[0].problem}" if chosen else ""
         raise WrongValue(f"{name}: the model has no layer that can be packed{why}")

@@ -31,7 +31,7 @@ from .modules import Packed
 from .residual import residual
 from .steps import REPORTS, Steps, accepted, biases_of, checked, judged_again, reported, take_parameters, without
 from .turned import BLOCK, TurnedLinear, packed_turned, turned_online
-from .walk import OWN_FORWARD, Layer, check_matches, check_replaceable, every_layer, layers, matching
+from .walk import OWN_FORWARD, WITH_RECIPE, Layer, check_matches, check_replaceable, every_layer, layers, matching
 from .weights import PackedWeight, restored
 
 
@@ -257,6 +257,8 @@ def _packed(
         if layer.problem:
             if isinstance(fmt, QuantizedArray):
                 raise WrongValue(f"convert: {quoted(layer.name)} is rounded, but cannot be packed: {layer.problem}")
+            if layer.problem == WITH_RECIPE and (included(layer) or not wanted):
+                raise WrongValue(f"convert: {quoted(layer.name)}: {layer.problem}")
             if layer.problem.endswith(OWN_FORWARD) and (included(layer) or not wanted):
                 left.append(layer)
             continue

@@ -228,6 +228,7 @@ READ_BY = {"LinearCrossEntropyLoss": "linear"}  # modules that read the weight o
 OWN_TABLE, OWN_TABLES = "embedding_own", ("ScaledWordEmbedding", "LearnedPositionalEmbedding")
 SPELLED_OUT = ("FalconLinear", "TurnedLinear")  # of transformers and of `turned`: their own forward pass is known
 OWN_FORWARD = "has a forward pass of its own"
+WITH_RECIPE = "it has a recipe of train_in, expected the model of without_recipe(model)"
 PROJECTIONS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
@@ -240,7 +241,7 @@ def _kind_of(module: object, attribute: str, shape: tuple[int, ...]) -> Kind:
                 kind, base = OWN_TABLE, type(module)
             if kind != OWN_TABLE and title not in SPELLED_OUT and not hasattr(module, "rounded"):
                 if "recipe_state" in vars(module) or "recipe_states" in vars(module):
-                    return kind, (), "it has a recipe of train_in, expected the model of without_recipe(model)"
+                    return kind, (), WITH_RECIPE
                 if not is_of_torch(module, base):
                     return title, (), f"{title} {OWN_FORWARD}"
             problem = _own(module) or _unreadable(getattr(module, attribute))

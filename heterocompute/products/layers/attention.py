@@ -33,6 +33,7 @@ __all__ = ["KVCache", "attention"]
 
 TILE = 64  # keys per tile, HC_KEYS of the core
 MAX_SCALE = 3e38
+LEAST_SCALE, HIDDEN = 1e-8, 1e30  # with a bias: products of both stay in the range of float32
 MAX_LAYERS = 1 << 16  # each layer needs its own lists
 
 
@@ -97,7 +98,9 @@ def attention(
     sinks : array_like, shape (heads,), optional
         A further score of each head, whose value is 0. It takes its share of the softmax. On the CPU only.
     bias : array_like, shape (heads, m), optional
-        Joins the score of each head and key before `cap`, as ALiBi does. On the CPU only, with a scale other than 0.
+        Joins the score of each head and key before `cap`, as ALiBi does. On the CPU only, with a scale of at least 1e-8
+        or at most -1e-8. Minus infinity and numbers below -1e30 are -1e30, which hides a key from queries that see
+        another one. Numbers above 1e30 are refused, and with `cap` those below -1e30.
 
     Returns
     -------
@@ -161,8 +164,13 @@ def attention(
     joined = None if bias is None else as_floats(bias, "attention: bias")
     if joined is not None and joined.shape != (heads, k_shape[2]):
         raise WrongValue(f"attention: bias has shape {joined.shape}, expected {(heads, k_shape[2])}")
-    if joined is not None and np.float32(times) == 0:
-        raise WrongValue(f"attention: scale is {shown(scale)}, expected another number than 0 with a bias")
+    if joined is not None:
+        if not abs(times) >= LEAST_SCALE:
+            raise WrongValue(f"attention: scale is {shown(scale)}, expected 1e-8 or more in magnitude with a bias")
+        if not (joined <= HIDDEN).all() or (limit and (joined < -HIDDEN).any()):
+            least = ", and with a cap at least -1e30" if limit else ""
+            raise WrongValue(f"attention: bias has NaN or numbers beyond the limits, expected at most 1e30{least}")
+        joined = np.maximum(joined, np.float32(-HIDDEN))
     if any(is_device_input(one) for one in (qs, ks, vs)):
         for name, one in (("sinks", scores), ("a bias", joined)):
             if one is not None:

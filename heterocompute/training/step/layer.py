@@ -160,7 +160,7 @@ class LayerState:
             "weights": self._is_one("weights"),
         }
 
-    def check(self, inputs: int, outputs: int) -> None:
+    def check(self, inputs: int, outputs: int, function: str = "train_in") -> None:
         """Refuse groups that do not divide the rows of the operands, unless the recipe pads.
 
         Raises
@@ -174,6 +174,11 @@ class LayerState:
             ("weights", outputs, "output"),
         ):  # fmt: skip
             group = getattr(self.formats[key], "group", None)
+            if group is not None and size % group and function != "train_in":
+                raise WrongValue(
+                    f"{function}: the operands have {size} {what} features, expected a multiple of {group}, the group "
+                    f"of {key} in {self.formats[key]}, or a recipe with pad=True"
+                )
             if group is not None and size % group:
                 raise WrongValue(
                     f"train_in: layer {shown(self.name)} has {size} {what} features, expected a multiple of {group}, "

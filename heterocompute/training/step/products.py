@@ -91,7 +91,7 @@ def linear_step(
             "inputs), (outputs, inputs) and (rows, outputs)"
         )
     state = LayerState(chosen, "", 0)
-    state.check(*weights.shape[::-1])
+    state.check(weights.shape[1], weights.shape[0], "linear_step")
     state.begin()
     y, kept = forward(state, values, weights)
     return LinearStep(y, *backward(state, slopes, kept))

@@ -14,11 +14,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ....base.errors import WrongValue
+from ....base.errors import WrongValue, shown
 from ....base.values import check_choice, check_count, check_flag, check_number
 from ...chips.chip import Device
 from ...chips.database import device
-from .fabric import Fabric, Tier
+from .fabric import Fabric, Tier, is_fabric
 
 ALGORITHMS = ("ring", "tree", "switch")
 
@@ -177,6 +177,8 @@ def link_rate(link: float | str | Device) -> float:
     """Return B/s one way of a link: a number, or a device's fastest link."""
     if isinstance(link, (int, float)):
         return check_number("multi", "link", link)
+    if isinstance(link, str) and is_fabric(link):
+        raise WrongValue(f"multi: link {shown(link)} is a system of devices, expected multi.fabric({shown(link)})")
     one = device(link)
     if not one.links:
         raise WrongValue(f"{one.name}: no link is known; pass link in B/s")

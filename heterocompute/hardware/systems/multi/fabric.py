@@ -161,6 +161,11 @@ _NVLINK_STEP, _NETWORK_STEP = 0.6e-6, 2.7e-6
 _STEPS = {f"InfiniBand {rate}": _NETWORK_STEP for rate in ("EDR", "HDR", "NDR")}
 
 
+def is_fabric(name: str) -> bool:
+    """Tell whether `fabric` knows a system by this name."""
+    return name in _SYSTEMS
+
+
 def fabric(name: str, count: int | None = None) -> Fabric:
     """Return an NVIDIA system by name: NVLink and NVSwitch inside a node, a network between nodes.
 

@@ -335,17 +335,22 @@ def _projection(x: Any, w: Any, bias: Any, state: LayerState) -> Any:
 CALLED["attention"] = RecipeAttention.attended
 
 
-def attention_in(module: Any, path: str, index: int, recipe: Recipe) -> list[LayerState]:
-    """Change the class of a `MultiheadAttention`, and return the states of its projections."""
-    module.__class__ = RecipeAttention
+def attention_states(module: Any, path: str, index: int, recipe: Recipe) -> dict[str, LayerState]:
+    """Return the checked states of the projections of a `MultiheadAttention`, which stays as it is."""
     parts = ("in_proj",) if module.in_proj_weight is not None else ("q_proj", "k_proj", "v_proj")
-    module.recipe_states = {}
+    states = {}
     for offset, part in enumerate(parts):
         name = f"{path}.{part}".lstrip(".")
-        state = module.recipe_states[part] = LayerState(recipe, name, index + offset, ARRAYS)
+        state = states[part] = LayerState(recipe, name, index + offset, ARRAYS)
         state.check(*getattr(module, f"{part}_weight").shape[::-1])
+    return states
+
+
+def attention_in(module: Any, path: str, states: dict[str, LayerState], recipe: Recipe) -> None:
+    """Change the class of a `MultiheadAttention`."""
+    module.__class__ = RecipeAttention
+    module.recipe_states = states
     module.recipe_attention = AttentionState(recipe, f"{path}.attention".lstrip("."), ARRAYS)
-    return list(module.recipe_states.values())
 
 
 def states_of_module(module: Any) -> list[LayerState]:

@@ -287,6 +287,14 @@ class _RecipeConvolution(RecipeLayer):
     def multiplied(self, x: Any) -> Any:
         """Return the convolution of x with the filters, plus bias."""
         ndim = self.weight.dim() - 2
+        channels = self.weight.shape[1] * self.groups
+        if not isinstance(x, torch.Tensor) or x.dim() not in (ndim + 1, ndim + 2) or x.shape[-ndim - 1] != channels:
+            given = f"has shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else f"is a {type(x).__name__}"
+            sizes = "length" if ndim == 1 else "height, width"
+            raise WrongValue(
+                f"train_in: the input of layer {shown(self.recipe_state.name)} {given}, expected a tensor (images, "
+                f"{channels}, {sizes})"
+            )
         if x.dim() == ndim + 1:
             return self.multiplied(x.unsqueeze(0)).squeeze(0)
         padding = (0,) * ndim if self.padding == "valid" else tuple(self.padding)

@@ -20,7 +20,7 @@ from ....training.step.named import as_recipe
 from ....training.step.recipe import FP32, Recipe
 from ..reading import is_called
 from ..walk import check_matches, every_layer
-from .attention import Calls, RecipeAttention, attention_in, states_of_module
+from .attention import Calls, RecipeAttention, attention_in, attention_states, states_of_module
 from .layers import ARRAYS, RecipeConv1d, RecipeConv2d, RecipeLayer, RecipeLinear, exclude_from_compiling
 
 # Modules that multiply by matrices without being layers that the recipe knows.
@@ -99,9 +99,12 @@ def train_in(model: Any, recipe: Recipe | str) -> Any:
                 found.append((module, state))
     if not found and not heads:
         raise WrongValue("train_in: model has no Linear, Conv1d, Conv2d or MultiheadAttention to round")
-    count = len(found)
-    for module, path in heads:
-        count += len(attention_in(module, path, count, chosen))
+    count, projections = len(found), list[dict[str, LayerState]]()
+    for module, path in heads:  # all checks before the first change
+        projections.append(attention_states(module, path, count, chosen))
+        count += len(projections[-1])
+    for (module, path), states in zip(heads, projections, strict=True):
+        attention_in(module, path, states, chosen)
         module.register_forward_pre_hook(is_called)  # no fast path, which reads weights
     exclude_from_compiling()
     for module, state in found:

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from ....base.errors import WrongValue
+from ....base.errors import WrongType, WrongValue, shown
+from ....base.texts import sentence
 from ..reading import is_called
 from .attention import Calls, RecipeAttention, _Caller
 from .layers import RecipeLayer
@@ -32,7 +33,9 @@ def without_recipe(model: Any) -> Any:
     Raises
     ------
     ValueError
-        The model has no layers with a recipe.
+        The model has no layers with a recipe, or PyTorch cannot copy it.
+    TypeError
+        model is no module.
 
     Examples
     --------
@@ -40,9 +43,16 @@ def without_recipe(model: Any) -> Any:
     >>> plain = ht.without_recipe(net)  # doctest: +SKIP
     >>> small = ht.convert(plain, "int8")  # doctest: +SKIP
     """
-    if not isinstance(model, torch.nn.Module) or not states_of(model):
+    if not isinstance(model, torch.nn.Module):
+        raise WrongType(f"without_recipe: model is {shown(model)}, expected a torch.nn.Module")
+    if not states_of(model):
         raise WrongValue("without_recipe: model has no layer with a recipe, expected a model of train_in")
-    plain = copy.deepcopy(model)
+    try:
+        plain = copy.deepcopy(model)
+    except (RuntimeError, TypeError, NotImplementedError) as problem:
+        raise WrongValue(
+            f"without_recipe: the model cannot be copied ({sentence(problem)}), expected tensors that torch can copy"
+        ) from problem
     outputs = [module.out_proj for module in plain.modules() if isinstance(module, torch.nn.MultiheadAttention)]
     for module in plain.modules():
         is_layer = isinstance(module, (RecipeLayer, RecipeAttention))
