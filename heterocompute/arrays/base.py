@@ -28,6 +28,10 @@ from .layout import SINGLE, Entry, Plain, as_path, save_arrays
 Array = np.ndarray[Any, Any]
 
 _OWN = ("__dict__", "__weakref__", "_rows", "_seen", "_text", "_turned")  # attributes that a copy does not inherit
+INSTEAD = {  # operators for functions of NumPy
+    **dict.fromkeys(("dot", "einsum", "inner", "tensordot"), "; @ multiplies it as it is"),
+    **dict.fromkeys(("array_equal", "array_equiv", "allclose"), "; == compares packed arrays"),
+}
 
 
 class PackedArray(Shown, NDArrayOperatorsMixin):
@@ -209,7 +213,8 @@ class PackedArray(Shown, NDArrayOperatorsMixin):
     def __array_function__(self, func: Any, types: object, args: Any, kwargs: Any) -> Any:
         if func is np.concatenate:
             return self._joined(*args, **kwargs)
-        raise WrongType(f"{func.__name__} is not for {self._named()}; call {self._decoder} for its values")
+        instead = INSTEAD.get(func.__name__, "")
+        raise WrongType(f"{func.__name__} is not for {self._named()}; call {self._decoder} for its values{instead}")
 
     def __matmul__(self, other: object) -> Any:
         return _product(self, other)

@@ -22,8 +22,6 @@ from ..base.texts import counted
 from .arguments import Array, FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, is_compressed
 from .quantize import rounded
 
-FEW = 8  # up to this many vectors, EIE's entries multiply as they are stored
-
 _FLOAT32 = np.dtype(np.float32)
 
 Rows = tuple[int, Array, Array, Array]  # columns, starts, indices, values of compressed rows
@@ -83,7 +81,7 @@ def multiply(dense: Any, w: object, transposed: bool, out: FloatArray, name: str
                 "hc.linear(x, e), hc.matmul(e, b), hc.matmul(x, e.T), or its to_dense()"
             )
         parts = w._packed()
-        if not isinstance(dense, QuantizedArray) and prod(dense.shape[:-1]) <= FEW:
+        if not isinstance(dense, QuantizedArray):
             if _is_plain(dense) and _is_plain(out):
                 many = prod(dense.shape[:-1])
                 rows_of = (parts[1], *w._stored_rows())

@@ -251,3 +251,11 @@ def test_arrays_at_odd_addresses_are_taken() -> None:
     odd = scipy_sparse.csr_array(m)
     odd.data = raw[1:].view(np.float32)
     assert same_bits(hc.linear(np.eye(16, dtype=np.float32), odd), m.toarray().T)
+
+
+@pytest.mark.parametrize("vectors", [1, 8, 9, 33])
+def test_the_sign_of_zero_is_that_of_any_number_of_vectors(vectors: int) -> None:
+    """A product below the smallest float32 leaves -0, which a column whose x is 0 must not touch."""
+    e = hc.encode_eie(np.float32([[-1e-30, 1e-30]]))
+    x = np.tile(np.float32([1e-30, 0]), (vectors, 1))
+    assert np.signbit(hc.linear(x, e)).all()

@@ -393,3 +393,35 @@ def test_weights_beside_at_want_their_transpose() -> None:
         np.ones((4, 16), np.float32) @ q
     with bad_argument(ValueError, "h", "value"):
         hc.ptq.gptq(np.ones((16, 64), np.float32), x, "int4-g32")
+
+
+def lowest(fmt: hc.Int, rows: int, columns: int) -> hc.QuantizedArray:
+    """Return an array of the lowest code, which is one further from 0 than the largest."""
+    q = hc.quantize(np.ones((rows, columns), np.float32), fmt)
+    parts = {name: np.array(one) for name, one in q.components.items()}
+    bits = np.tile([(1 << fmt.bits - 1 >> i) & 1 for i in range(fmt.bits)], columns).astype(np.uint8)
+    row = np.packbits(bits, bitorder="little")
+    parts["codes"].view(np.uint8).reshape(rows, -1)[:, : len(row)] = row
+    parts["scales"][...] = 1
+    return hc.QuantizedArray(parts, fmt, q.shape, (1,))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "columns"), [((16,), (8,), 512), ((12,), (8,), 8192), ((16, 512), (8, 512), 512)]
+)
+def test_sums_of_lowest_codes_are_exact(left: tuple[int, ...], right: tuple[int, ...], columns: int) -> None:
+    a, b = lowest(hc.Int(*left), 3, columns), lowest(hc.Int(*right), 9, columns)
+    wanted = 2.0 ** (left[0] + right[0] - 2) * columns
+    for isa in isas("gemm_s8"):
+        for path in ("auto", "gemm"):
+            with hc.use(isa=isa, path=path):
+                assert (hc.matmul(a, b.T) == wanted).all() and (hc.matmul(b, a.T) == wanted).all()
+
+
+def test_lowest_codes_under_the_largest_scales_are_exact() -> None:
+    q = hc.quantize(np.ones((9, 2304), np.float32), "vsq4-g16-s10")
+    parts = {name: np.array(one) for name, one in q.components.items()}
+    parts["codes"][...], parts["scales"].view(np.uint8)[...], parts["coarse"][...] = 0x88, 255, 1
+    w = hc.QuantizedArray(parts, q.format, q.shape, (1,))
+    found = hc.matmul(-np.ones((24, 2304), np.float32), w.T, activations="int8")
+    assert (found == np.float32(8 * 1023 * 2304)).all()
