@@ -345,10 +345,11 @@ def test_a_network_that_does_not_fit_is_noted() -> None:
     held += hw.memory.peak_bytes(hw.networks["llama_7b"], 1, "fp16")
     assert f"weights and activations are {held / 1e9:.4g} GB, groq-tsp has 0.23 GB" in found.note
     assert found.note in repr(found) and found.to_dict()["note"] == found.note and found.seconds > 0
-    assert hw.roofline("llama_7b", "h100-sxm").note == "" and hw.roofline("resnet18", "groq-tsp").note == ""
+    assert hw.roofline("llama_7b", "h100-sxm").note == "all 2048 tokens of a text at once"
+    assert hw.roofline("resnet18", "groq-tsp").note == ""
     full = hw.networks["llama_7b"].decoding(2000)  # keys and values count: 1 GiB for each sequence
     assert (
-        hw.roofline(full, "h100-sxm", batch=32).note == ""
+        hw.roofline(full, "h100-sxm", batch=32).note == "one token after 2000"
         and "does not fit" in hw.roofline(full, "h100-sxm", batch=80).note
     )
     both = hw.roofline("llama_7b", "groq-tsp", format="2:4").note
