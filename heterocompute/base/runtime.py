@@ -223,6 +223,11 @@ def use(
         weights on a device. The matrix units of the device compute these in their own order, from two bfloat16 for
         each value. With k columns the error is at most ``(3 * 2^-16 + (3 k + 2) * 2^-22) * (sum |x| |w| + |bias|)``.
 
+    Returns
+    -------
+    context manager
+        For ``with``, or as a decorator of a function. Without either the call only checks its arguments.
+
     Raises
     ------
     RuntimeError
