@@ -239,7 +239,7 @@ static inline hc_chunk_values_fn *chunk_values_of(hc_element_kind kind) {
     return kind == HC_BY_TABLE16 ? by_table16 : by_table;
 }
 
-/* Whether codes are decoded by `octave_values`. */
+/* True if codes are decoded by `octave_values`. */
 static inline bool has_short_octaves(const hc_format *format) {
     return log_gamma_of(format) <= OCTAVE && format->bits > 4;
 }

@@ -109,7 +109,7 @@ static int64_t wide_columns(const hc_product *p, const hc_source *a, const hc_so
     return has_panels && (a == p->w || columns < a->columns) ? 0 : columns;
 }
 
-/* Whether folded weights become the left side, with limbs of 16 bits, since x needs only one of 8 bits. */
+/* True if folded weights become the left side, with limbs of 16 bits, since x needs only one of 8 bits. */
 static bool widens_weights(const hc_product *p) {
     return p->order == HC_ORDER_FOLDED && hc_signed_limbs(&p->x->form[HC_INT_FOLDED]) == 1 &&
            p->w->form[HC_INT_FOLDED].n_limbs == 2 && wide_columns(p, p->w, p->x);

@@ -10,8 +10,8 @@
 
 enum { MOST_TAPS = (HC_GRADIENT_SIDE + 1) / 2 };
 
-/* What even and odd columns meet in a row of a filter: values of dy ahead of the column's, and their filters, in the order
- * of the sum. */
+/* The taps that even and odd columns meet in a row of a filter: values of dy ahead of the column's, and their filters, in
+ * the order of the sum. */
 typedef struct {
     int n[2];
     int64_t at[2][MOST_TAPS];
