@@ -1,9 +1,9 @@
 /* Convolution of images whose planes lie one after the other (NCHW): pixels in lanes, as many registers of them as leave
  * room for their sums, times filters whose values are broadcast. One fmaf chain over (r, s, c) per output, with the bits
- * of `direct`. Nothing is transposed: neither pixels nor outputs nor, for 1 x 1, filters. A task is a band of outputs
- * (planes.h) and some filters of a group.
+ * of `direct`. Neither pixels nor outputs are transposed, and most filters of 1 x 1 are read as they lie. A task is a
+ * band of outputs (planes.h) and some filters of a group.
  *
- * Memory: filters larger than 1 x 1 with several channels as rows (r, s, c), at most MOST_BYTES; per thread a band of at
+ * Memory: all other filters of several channels as rows (r, s, c), at most MOST_BYTES; per thread a band of at
  * most BAND_BYTES or, if one register of pixels needs more, that, and a tile of outputs.
  */
 #include "ops/conv/planes.h"

@@ -7,8 +7,8 @@
  *             query head has copies that are one value longer.
  *   block     HC_QUERIES rows, one per lane, if a task has more than a few; otherwise rows are contiguous. Same bits.
  *
- * Memory: for each thread queries, answers, maxima and sums of a task, and two tiles. Dao et al., "FlashAttention",
- * 2022 (arXiv 2205.14135); Milakov and Gimelshein, 2018 (arXiv 1805.02867).
+ * Memory: for each thread queries, answers, maxima and sums of a task, and two tiles, or four with a bias. Dao et al.,
+ * "FlashAttention", 2022 (arXiv 2205.14135); Milakov and Gimelshein, 2018 (arXiv 1805.02867).
  */
 #include "base/convert.h"
 #include "base/threads.h"

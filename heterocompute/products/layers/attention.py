@@ -106,8 +106,9 @@ def attention(
     -------
     ndarray of float32, shape of q
         Bitwise identical on every instruction set and number of threads. Packed keys and values give the result of
-        their decoded values. Working memory: two tiles of 64 keys and 16 tokens of queries per thread. Arrays on a
-        device give an array there, with the same bits. Packed keys and values are decoded there as a whole.
+        their decoded values. Working memory: two tiles of 64 keys, four with a bias, and 16 tokens of queries per
+        thread. Arrays on a device give an array there, with the same bits. Packed keys and values are decoded there as
+        a whole.
 
     Raises
     ------
