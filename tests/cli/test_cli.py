@@ -102,9 +102,9 @@ def test_help_has_an_example_that_parses(capsys, command):
         (["study", "--device", "d", "--device-file", "b", "--csv", "b"], ["--csv and --device-file are the same file"]),
         (["quantize", "a", "b", "--recipe", "b"], ["OUT and --recipe are the same file"]),
         (["prune", "a", "b", "--recipe", "./b"], ["OUT and --recipe are the same file"]),
-        (["devices", "--file", "a", "--html", "a"], ["--html and FILE are the same file"]),
+        (["devices", "--device-file", "a", "--html", "a"], ["--html and --device-file are the same file"]),
         (["count", "a.onnx", "--html", "a.onnx"], ["--html and MODEL are the same file"]),
-        (["roofline", "resnet18", "d", "--file", "a", "--plot", "a"], ["--plot and FILE are the same file"]),
+        (["roofline", "resnet18", "d", "--device-file", "a", "--plot", "a"], ["--plot and --device-file are the same file"]),
         (["roofline", "resnet18", "d", "--html", "a", "--plot", "a"], ["--html and --plot are the same file"]),
         (["map", "a", "b", "--yaml", "b"], ["--yaml and FILE are the same file"]),
         (["explore", "digits", "--study", "a", "--csv", "a"], ["--csv and --study are the same file"]),
@@ -240,7 +240,11 @@ def test_quantize_follows_a_recipe_and_replaces(capsys, model, out, tmp_path):
     recipe.write_text('[formats]\n"fc.*" = "int4-g16"\n"*" = "skip"\n')
     with open(out, "w") as file:
         file.write("old")
-    code, stdout, _ = run(capsys, "quantize", model, out, "--recipe", recipe)
+    code, stdout, stderr = run(capsys, "quantize", model, out, "--recipe", recipe)
+    assert code == 2 and "OUT is an existing file, which --overwrite replaces" in stderr
+    with open(out) as file:
+        assert file.read() == "old"
+    code, stdout, _ = run(capsys, "quantize", model, out, "--recipe", recipe, "--overwrite")
     assert code == 0 and "1 tensor quantized, 2 copied" in stdout
     assert str(hc.load(out)["fc.weight"].format) == "int4-g16"
 
