@@ -127,7 +127,7 @@ def convert(
         The model is not a module, or is not on the CPU.
     ValueError
         A pattern matches nothing, there is no layer to pack, or a format does not fit a weight. Also if no layer can
-        take scales of `smooth` or ``"awq"``, or a rotation; the message has the reason of the first.
+        take scales of `smooth` or ``"awq"``, or a rotation; the message has the layers and their reasons.
 
     Notes
     -----
