@@ -41,7 +41,12 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     add = Options(added, "files.convert:convert_checkpoint")
     add_input_and_output(add)
-    add_layout(add, "--layout", "layout of OUT (required without an ending such as .gguf): heterocompute, %(layouts)s", "WRITTEN")
+    add_layout(
+        add,
+        "--layout",
+        "layout of OUT (required without an ending such as .gguf): heterocompute, %(layouts)s",
+        "WRITTEN",
+    )
     add_layout(add, "--from", f"{IN_LAYOUT}; default: read from IN", dest="source")
     add("--lossy", "F", "format to round the weights to that are not representable, such as int4-g32-asym-f16; f32, "
         "f16 and bf16 are plain tensors")  # fmt: skip

@@ -26,7 +26,12 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_input_and_output(add)
     add_format(added, "format of all selected tensors; f32, f16 and bf16 are plain tensors", _one_type)
     add("--fake", None, "write the rounded values as plain tensors instead of codes")
-    add_layout(add, "--layout", "layout of another program: %(layouts)s; default: that of OUT's ending, such as .gguf", "QUANTIZED_TO")
+    add_layout(
+        add,
+        "--layout",
+        "layout of another program: %(layouts)s; default: that of OUT's ending, such as .gguf",
+        "QUANTIZED_TO",
+    )
     add("--no-fallback", None, "with --layout gguf: fail if rows are not whole blocks, instead of another type")
     add_axis(added)
     add("--requantize")

@@ -82,7 +82,7 @@ def folded(
     Raises
     ------
     ValueError
-        alpha is not a number from 0 to 1, or no layer can take scales; the message has the first layers and their reasons.
+        alpha is not a number from 0 to 1, or no layer can take scales; the message has layers and reasons.
     """
     alphas: tuple[float, ...] = ALPHAS
     if alpha != "search":
