@@ -375,7 +375,7 @@ class QuantizedArray(PackedArray):
     def __getitem__(self, index: object) -> Self:
         """Return one index or a slice of axis 0, unless it is a reduction axis; components are views."""
         return self._at(
-            index, self._format, layout_of(self._format, self._shape, self._axis), partial(cut, self._shape[0])
+            index, self._format, layout_of(self._format, self._shape, self._axis), partial(cut, self._shape)
         )
 
     def _joined(self, arrays: Any, axis: Any = 0, **options: Any) -> Self:

@@ -156,8 +156,8 @@ def unsigned_codes(q: Any) -> Array:
         rows = np.concatenate(parts) if parts else stored
     rows = rows.reshape(len(stored), runs, padded)[:, :, :length]
     order = [*others, *axis]
-    values = rows.reshape([q._shape[a] for a in order])
-    return values.transpose(np.argsort(order))
+    values: Array = rows.reshape([q._shape[a] for a in order]).transpose(np.argsort(order))
+    return values
 
 
 def elements_of(q: Any) -> Array:
@@ -168,7 +168,9 @@ def elements_of(q: Any) -> Array:
     import ml_dtypes  # 5 ms
 
     dtype = np.dtype(getattr(ml_dtypes, element, element))
-    codes, bits = q._codes(), q._format.bits
+    codes: Array = q._codes()
+    values: Array
+    bits = q._format.bits
     if codes.itemsize == dtype.itemsize:
         values = codes.view(dtype)
     else:

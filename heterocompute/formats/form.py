@@ -103,10 +103,9 @@ class StoredForm:
         if self.limits is None or self.bits > 16:
             return None
         if self.codes == "integer":
-            return np.arange(self.lowest, self.largest + 1) * 2.0**-self.fraction_bits
+            return np.arange(self.lowest, self.largest + 1, dtype=np.float64) * 2.0**-self.fraction_bits
         if self.levels:
-            finite = np.array(self.levels)
-            return np.unique(finite[np.isfinite(finite)]) + 0.0  # zero is positive
+            return np.array(sorted({one + 0.0 for one in self.levels if math.isfinite(one)}))  # zero is positive
         smallest, largest = self.limits
         steps = 1 << (self.precision - 1)
         below = np.arange(steps) * smallest  # subnormal

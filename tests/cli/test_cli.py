@@ -104,7 +104,10 @@ def test_help_has_an_example_that_parses(capsys, command):
         (["prune", "a", "b", "--recipe", "./b"], ["OUT and --recipe are the same file"]),
         (["devices", "--device-file", "a", "--html", "a"], ["--html and --device-file are the same file"]),
         (["count", "a.onnx", "--html", "a.onnx"], ["--html and MODEL are the same file"]),
-        (["roofline", "resnet18", "d", "--device-file", "a", "--plot", "a"], ["--plot and --device-file are the same file"]),
+        (
+            ["roofline", "resnet18", "d", "--device-file", "a", "--plot", "a"],
+            ["--plot and --device-file are the same file"],
+        ),
         (["roofline", "resnet18", "d", "--html", "a", "--plot", "a"], ["--html and --plot are the same file"]),
         (["map", "a", "b", "--yaml", "b"], ["--yaml and FILE are the same file"]),
         (["explore", "digits", "--study", "a", "--csv", "a"], ["--csv and --study are the same file"]),

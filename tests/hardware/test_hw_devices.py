@@ -300,7 +300,9 @@ def test_memory_is_what_programs_see() -> None:
 
 def test_a_file_has_the_keys_of_python_and_is_a_device_by_its_path(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text('[device.mine]\npeak = { int8 = 4e12 }\nbandwidth = 50e9\nmemory = 16\ntdp = 3\nlinks = { a = 5 }\n')
+    path.write_text(
+        "[device.mine]\npeak = { int8 = 4e12 }\nbandwidth = 50e9\nmemory = 16\ntdp = 3\nlinks = { a = 5 }\n"
+    )
     found = hw.device(str(path))
     assert found.peak("int8") == 4e12 and (found.bandwidth, found.memory, found.tdp) == (5e10, 16, 3)
     assert dict(found.links) == {"a": 5} and hw.roofline("resnet18", str(path), "int8").device == "mine"

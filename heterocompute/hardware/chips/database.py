@@ -113,12 +113,18 @@ def as_devices(function: str, values: object) -> list[Device]:
 
     Raises
     ------
-    TypeError
-        The value cannot be iterated.
+    ValueError, TypeError
+        A name is unknown; or the value cannot be iterated.
     """
-    if isinstance(values, (str, Device)):
-        return [device(values)]
-    return [device(one) for one in as_list(values, f"{function}: devices", "names of devices or Devices")]
+    listed = (
+        [values]
+        if isinstance(values, (str, Device))
+        else as_list(values, f"{function}: devices", "names of devices or Devices")
+    )
+    try:
+        return [device(one) for one in listed]
+    except (WrongValue, WrongType) as error:
+        raise type(error)(f"{function}: {str(error).removeprefix('device: ')}") from None
 
 
 def devices(kind: str | None = None, year: int | None = None) -> dict[str, Device]:

@@ -54,7 +54,10 @@ def test_smoothing_restores_the_dB_that_outlier_channels_cost() -> None:
         assert output_db(model, small, x) > plain + 3
         rows = {row["name"]: row for row in ht.report(small).table}
         assert rows["0.gate.weight"]["alpha"] == rows["0.up.weight"]["alpha"] > 0
-        assert rows["0.down.weight"]["alpha"] is None and "not the output of a norm or linear layer" in rows["0.down.weight"]["left"]
+        assert (
+            rows["0.down.weight"]["alpha"] is None
+            and "not the output of a norm or linear layer" in rows["0.down.weight"]["left"]
+        )
     for name, value in model.state_dict().items():
         assert torch.equal(value, state[name])
 
