@@ -103,7 +103,7 @@ class StoredForm:
         if self.limits is None or self.bits > 16:
             return None
         if self.codes == "integer":
-            return np.arange(self.lowest, self.largest + 1, dtype=np.float64) * 2.0**-self.fraction_bits
+            return np.ldexp(np.arange(self.lowest, self.largest + 1, dtype=np.float64), -self.fraction_bits)
         if self.levels:
             return np.array(sorted({one + 0.0 for one in self.levels if math.isfinite(one)}))  # zero is positive
         smallest, largest = self.limits

@@ -26,9 +26,8 @@ from ..files.selection import patterns
 from ..formats import Format
 from ..formats.defining import carried
 from ..products.arguments import as_format
-from .torch.forms import form_axis, packed_of, packed_shape
+from .torch.forms import form_axis, packed_of, packed_shape, replaced
 from .torch.modules import PackedLinear
-from .torch.replacing import replaced
 from .torch.walk import Layer, check_matches, every_layer, matching
 from .torch.weights import PackedWeight, restored
 

@@ -21,10 +21,9 @@ from ...products.arguments import as_format
 from ...ptq.network import quantize as rounded_network
 from .carrying import copied
 from .folding import folded
-from .forms import formed_of, packed_of, packed_shape, recipe_of, weight_now
+from .forms import formed_of, packed_of, packed_shape, recipe_of, replaced, unsaved, weight_now
 from .judging import Divided
 from .learned import learned
-from .replacing import replaced, unsaved
 from .residual import residual
 from .steps import REPORTS, Steps, accepted, biases_of, checked, judged_again, reported, take_parameters, without
 from .turned import BLOCK, turned_online
