@@ -44,7 +44,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_layout(
         add,
         "--layout",
-        "layout of OUT (required without an ending such as .gguf): heterocompute, %(layouts)s",
+        "layout of OUT (needed if its ending names none): heterocompute, %(layouts)s",
         "WRITTEN",
     )
     add_layout(add, "--from", f"{IN_LAYOUT}; default: read from IN", dest="source")
