@@ -230,8 +230,11 @@ def can_steer(file: Any) -> bool:
 def terminal(file: Any = None) -> Any:
     """Return the console of a stream, by default standard output: rich's on a terminal, `Lines` otherwise."""
     file = sys.stdout if file is None else file
-    if file is None or not file.isatty():
-        return Lines(file)
+    return rich_console(file) if file is not None and file.isatty() else Lines(file)
+
+
+def rich_console(file: Any) -> Any:
+    """Return the rich console of a stream, as bars of progress need one."""
     from rich.console import Console  # 30 ms
 
     options: dict[str, Any] = {"force_jupyter": False, "highlight": False, "legacy_windows": False}
