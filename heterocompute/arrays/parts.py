@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from ..base.devices import A_DEVICE
 from ..base.errors import WrongType, WrongValue, shown
 from ..formats import Format, has_pattern
-from .components import component_layout
-from .device import c_strides
+from .components import component_layout, layout_of
+from .device import DeviceArray, c_strides
+from .foreign import refuse_elsewhere
 
 Array = np.ndarray[Any, Any]
 
@@ -93,3 +96,68 @@ def _levels_of(form: Any) -> list[float]:
         return list(form.levels)
     count = 1 << form.bits
     return [float(code - count if form.signed and code >= count // 2 else code) for code in range(count)]
+
+
+def joined_parts(arrays: Any) -> dict[str, Any]:
+    """Return the components of several packed arrays' rows as those of one array.
+
+    Raises
+    ------
+    ValueError
+        Formats, shapes or components that all rows share differ.
+    """
+    first, *others = arrays
+    layout = layout_of(first.format, first.shape, first.axis)
+    parts = dict(first[:].components)
+    for i, array in enumerate(others, 1):
+        if (array.format, array.shape[1:], array.axis) != (first.format, first.shape[1:], first.axis):
+            raise WrongValue(f"concatenate: array {i} is {array}, but array 0 is {first}")
+        for name, part in array.components.items():
+            if not layout[name][2] and part.tobytes() != parts[name].tobytes():
+                raise WrongValue(
+                    f"concatenate: arrays 0 and {i} have different {name}, which all rows of {first.format} share"
+                )
+    for name, (_, _, by_row) in layout.items():
+        if by_row:
+            parts[name] = np.concatenate([array.components[name] for array in arrays])
+    return parts
+
+
+def check_components(components: Mapping[str, Any], layout: Mapping[str, Any], format: Format, kind: str) -> None:
+    """Raise ValueError or TypeError unless the components are those of a layout; `kind` names the array's class."""
+    if set(layout) != set(components):
+        got = shown(sorted(map(str, components)))
+        raise WrongValue(f"{kind}: got components {got}, {format} has {sorted(layout)}")
+    for name, (dtype, wanted, per_row) in layout.items():
+        part = components[name]
+        refuse_elsewhere(part, f"{kind}: component {name}")
+        if not isinstance(part, np.ndarray):
+            raise WrongType(f"{kind}: component {name} is {type(part).__name__}, expected an ndarray")
+        if part.dtype != dtype or part.shape != wanted:
+            raise WrongValue(f"{kind}: component {name} is {part.dtype} {part.shape}, expected {dtype} {wanted}")
+        if name != "values" and not in_rows(part, per_row):  # `_as_codes` copies values where it must
+            raise WrongValue(
+                f"{kind}: component {name} has strides {part.strides} or is unaligned, expected contiguous rows: "
+                f"pass {name}.copy()"
+            )
+
+
+def cut(shape: tuple[int, ...], part: Any, each: int, indices: slice) -> Any:
+    """Return the rows of a component that belong to indices of axis 0, of `each` rows."""
+    if isinstance(part, DeviceArray):
+        rows = range(shape[0])[indices]
+        if rows.step != 1:
+            raise WrongValue(f"only an int or a slice without a step on {A_DEVICE}; call to('cpu') for other indices")
+        return part.rows(rows.start * each, len(rows) * each)
+    outer = part.reshape(shape[0], each, *part.shape[1:])[indices]
+    return outer.reshape(outer.shape[0] * each, *part.shape[1:])
+
+
+def parts_in_block(memory: Any, format: Format, shape: tuple[int, ...], axis: tuple[int, ...]) -> dict[str, Any]:
+    """Return unset components on a device, in one block of its memory."""
+    nbytes, layout = block_of(format, shape, axis)
+    block = memory.empty((nbytes,), np.uint8)
+    return {
+        name: DeviceArray(block, block.address + at, size, of, strides, block.number, block.stream)
+        for name, at, size, of, strides in layout
+    }

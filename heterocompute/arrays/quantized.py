@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -16,22 +16,29 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..base import runtime
 from ..base.devices import A_DEVICE, device_number
-from ..base.errors import Unsupported, WrongType, WrongValue, shown, unsupported
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import converted
 from ..base.texts import counted
 from ..formats import Format, format as parse_format, has_pattern
 from .base import PackedArray
-from .bits import pack, rows_per_chunk, unpack
-from .components import component_layout, core_format, entry_of, layout_of, stored_format, values_of
+from .components import core_format, entry_of, layout_of, stored_format, values_of
 from .dense import FLOATS, as_float_dtype, normalize_axes
 from .device import DeviceArray
-from .foreign import refuse_elsewhere
 from .layout import Entry, Plain
 from .memory import DeviceMemory, Memory, memory_of
 from .metadata import check_metadata
-from .parts import as_codes, as_shape, block_of, first_group_html, in_rows
+from .parts import as_codes, as_shape, check_components, cut, first_group_html, joined_parts, parts_in_block
 from .stored import check_source, wrong_part
-from .unpacked import code_geometry, codes_of, minima_of, scales_of, zero_points_of
+from .unpacked import (
+    codes_along,
+    codes_of,
+    decoded_on_device,
+    elements_of,
+    minima_of,
+    scales_of,
+    unsigned_codes,
+    zero_points_of,
+)
 
 __all__ = ["QuantizedArray"]
 
@@ -114,21 +121,7 @@ class QuantizedArray(PackedArray):
         values = self._components.get("values")
         kind_of_values = values_of(values.dtype.name) if isinstance(values, np.ndarray) else "float32"
         layout = layout_of(format, self._shape, self._axis, kind_of_values)
-        if set(layout) != set(self._components):
-            got = shown(sorted(map(str, self._components)))
-            raise WrongValue(f"{kind}: got components {got}, {format} has {sorted(layout)}")
-        for name, (dtype, wanted, per_row) in layout.items():
-            part = self._components[name]
-            refuse_elsewhere(part, f"{kind}: component {name}")
-            if not isinstance(part, np.ndarray):
-                raise WrongType(f"{kind}: component {name} is {type(part).__name__}, expected an ndarray")
-            if part.dtype != dtype or part.shape != wanted:
-                raise WrongValue(f"{kind}: component {name} is {part.dtype} {part.shape}, expected {dtype} {wanted}")
-            if name != "values" and not in_rows(part, per_row):  # `_as_codes` copies values where it must
-                raise WrongValue(
-                    f"{kind}: component {name} has strides {part.strides} or is unaligned, expected contiguous rows: "
-                    f"pass {name}.copy()"
-                )
+        check_components(self._components, layout, format, kind)
         if has_pattern(format):
             problem = check_metadata(self._components["metadata"], format, self._shape, self._axis)
             if problem:
@@ -205,12 +198,7 @@ class QuantizedArray(PackedArray):
         cls, memory: Memory, format: Format, shape: Sequence[int], axis: Sequence[int], source_dtype: str
     ) -> Self:
         """Return an array on a device with unset components, in one block: allocating takes longer than the rest."""
-        nbytes, layout = block_of(format, tuple(shape), tuple(axis))
-        block = memory.empty((nbytes,), np.uint8)
-        parts: Any = {
-            name: DeviceArray(block, block.address + at, size, of, strides, block.number, block.stream)
-            for name, at, size, of, strides in layout
-        }
+        parts: Any = parts_in_block(memory, format, tuple(shape), tuple(axis))
         return cls._trusted(parts, format, shape, axis, source_dtype)
 
     def dequantize(self, dtype: object = np.float32) -> Array:
@@ -229,22 +217,10 @@ class QuantizedArray(PackedArray):
         wanted = _FLOAT32 if dtype is np.float32 else as_float_dtype(dtype, "dequantize")
         first: Any = next(iter(self._components.values()), None)
         if type(first) is DeviceArray:
-            return self._dequantized_on_device(wanted, first)  # type: ignore[return-value]
+            return decoded_on_device(self, wanted, first)  # type: ignore[return-value]
         out = np.empty(self._shape, np.float64 if wanted == np.float64 else np.float32)
         _core.dequantize(runtime.run(), self._packed(), out)
         return converted(out, wanted)
-
-    def _dequantized_on_device(self, wanted: np.dtype[Any], first: DeviceArray) -> DeviceArray:
-        """Return the values on the device of the first component."""
-        if wanted is not _FLOAT32 and wanted not in (np.float32, np.float64):
-            raise Unsupported(f"dequantize: dtype is {wanted.name}, {A_DEVICE} writes float32 or float64")
-        out = DeviceArray.empty(self._shape, wanted, first.number, first.stream)
-        if out.size:
-            try:
-                _core.dequantize(runtime.run_on(first.number, first.stream), self._packed(), out.view)
-            except NotImplementedError as problem:
-                raise unsupported("dequantize", problem) from None
-        return out
 
     def to(self, device: object) -> Any:
         """Copy the components to a device.
@@ -375,52 +351,17 @@ class QuantizedArray(PackedArray):
         array([[3, -7, 2, 7]], dtype=int4)
         """
         self._refuse_far("view_ml_dtypes")
-        element = self._format.element_dtype
-        if element is None:
-            raise WrongType(
-                f"view_ml_dtypes: neither NumPy nor ml_dtypes has a type for the elements of {self._format}"
-            )
-        import ml_dtypes  # 5 ms
-
-        dtype = np.dtype(getattr(ml_dtypes, element, element))
-        codes, bits = self._codes(), self._format.bits
-        if codes.itemsize == dtype.itemsize:
-            values = codes.view(dtype)
-        else:
-            values = codes.astype(f"u{dtype.itemsize}").view(dtype)
-        if bits < 8 and element.startswith("int"):  # two's complement in the low bits of a byte
-            values = (codes.astype(np.int8) << (8 - bits) >> (8 - bits)).astype(dtype)
-        return values
+        return elements_of(self)
 
     def _codes(self) -> Array:
         """Return the codes as unsigned integers of `shape`; a view if codes are whole bytes."""
-        bits, axis = self._format.bits, self._axis
-        others = [a for a in range(self.ndim) if a not in axis]
-        runs, length, padded, _ = code_geometry(self)
-        stored = self._components["codes"]
-        if bits in (8, 16, 32):
-            rows = stored.view(f"<u{bits // 8}") if stored.size else stored.astype(f"<u{bits // 8}")
-        else:
-            block = rows_per_chunk(len(stored), runs * padded, _BLOCK)
-            parts = [unpack(stored[i : i + block], bits, runs * padded) for i in range(0, len(stored), block)]
-            rows = np.concatenate(parts) if parts else stored
-        rows = rows.reshape(len(stored), runs, padded)[:, :, :length]
-        order = [*others, *axis]
-        values = rows.reshape([self._shape[a] for a in order])
-        return values.transpose(np.argsort(order))
+        return unsigned_codes(self)
 
     def _along(self, axis: tuple[int, ...]) -> Self:
         """Return the same values in rows along other axes, for formats without components per row."""
         if axis == self._axis or has_pattern(self._format) or not self._format.form.any_axis or self._is_far:
             return self
-        others = [a for a in range(self.ndim) if a not in axis]
-        length = prod(self._shape[a] for a in axis)
-        transposed = self._codes().transpose([*others, *axis]).reshape(-1 if length else 0, length)
-        layout = component_layout(self._format, self._shape, axis)
-        codes = np.zeros(layout["codes"][1], np.uint8)
-        block = rows_per_chunk(len(transposed), length, _BLOCK)
-        for i in range(0, len(transposed), block):
-            codes[i : i + block] = pack(transposed[i : i + block], self._format.bits)
+        codes = codes_along(self, axis)
         return self._remade({**self._components, "codes": codes}, self._shape, axis)
 
     @property
@@ -433,22 +374,13 @@ class QuantizedArray(PackedArray):
 
     def __getitem__(self, index: object) -> Self:
         """Return one index or a slice of axis 0, unless it is a reduction axis; components are views."""
-        return self._at(index, self._format, layout_of(self._format, self._shape, self._axis), self._cut)
-
-    def _cut(self, part: Any, each: int, indices: slice) -> Any:
-        if isinstance(part, DeviceArray):
-            rows = range(self._shape[0])[indices]
-            if rows.step != 1:
-                raise WrongValue(
-                    f"only an int or a slice without a step on {A_DEVICE}; call to('cpu') for other indices"
-                )
-            return part.rows(rows.start * each, len(rows) * each)
-        outer = part.reshape(self._shape[0], each, *part.shape[1:])[indices]
-        return outer.reshape(outer.shape[0] * each, *part.shape[1:])
+        return self._at(
+            index, self._format, layout_of(self._format, self._shape, self._axis), partial(cut, self._shape)
+        )
 
     def _joined(self, arrays: Any, axis: Any = 0, **options: Any) -> Self:
         """Return the rows of several arrays as one array: the inverse of slices of axis 0."""
-        first, *others = arrays
+        first = arrays[0]
         for array in arrays:
             if isinstance(array, QuantizedArray):
                 array._refuse_far("concatenate")
@@ -462,19 +394,7 @@ class QuantizedArray(PackedArray):
         if not first.format.splits_into_rows:
             raise WrongValue(f"rows of {first.format} share blocks of scales; call {self._decoder} to join the values")
         whole: Self = first[:]
-        layout = layout_of(first.format, first.shape, first.axis)
-        parts = dict(whole.components)
-        for i, array in enumerate(others, 1):
-            if (array.format, array.shape[1:], array.axis) != (first.format, first.shape[1:], first.axis):
-                raise WrongValue(f"concatenate: array {i} is {array}, but array 0 is {first}")
-            for name, part in array.components.items():
-                if not layout[name][2] and part.tobytes() != parts[name].tobytes():
-                    raise WrongValue(
-                        f"concatenate: arrays 0 and {i} have different {name}, which all rows of {first.format} share"
-                    )
-        for name, (_, _, by_row) in layout.items():
-            if by_row:
-                parts[name] = np.concatenate([array.components[name] for array in arrays])
+        parts = joined_parts(arrays)
         return whole._remade(parts, (sum(map(len, arrays)), *first.shape[1:]), first.axis)
 
     def _values(self) -> Array:

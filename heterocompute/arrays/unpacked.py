@@ -11,14 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import WrongValue
+from .. import _heterocompute as _core
+from ..base import runtime
+from ..base.devices import A_DEVICE
+from ..base.errors import Unsupported, WrongType, WrongValue, unsupported
 from ..base.float_env import counts_subnormals
 from ..formats import has_pattern
 from .bits import pack, rows_per_chunk, unpack
+from .components import component_layout
+from .device import DeviceArray
 from .metadata import check_metadata
 
 Array = np.ndarray[Any, Any]
 
+_FLOAT32 = np.dtype(np.float32)
 _BLOCK = 1 << 20  # codes packed at a time
 
 
@@ -134,3 +140,67 @@ def _in_shape(q: Any, rows: Array) -> Array:
     order = [*(a for a in range(q.ndim) if a not in q.axis), *q.axis]
     sizes = [q.shape[a] for a in order[:-1]] + [rows.shape[2]]
     return rows.reshape(sizes).transpose(np.argsort(order))
+
+
+def unsigned_codes(q: Any) -> Array:
+    """Return the codes as unsigned integers of the array's shape; a view if codes are whole bytes."""
+    bits, axis = q._format.bits, q._axis
+    others = [a for a in range(q.ndim) if a not in axis]
+    runs, length, padded, _ = code_geometry(q)
+    stored = q._components["codes"]
+    if bits in (8, 16, 32):
+        rows = stored.view(f"<u{bits // 8}") if stored.size else stored.astype(f"<u{bits // 8}")
+    else:
+        block = rows_per_chunk(len(stored), runs * padded, _BLOCK)
+        parts = [unpack(stored[i : i + block], bits, runs * padded) for i in range(0, len(stored), block)]
+        rows = np.concatenate(parts) if parts else stored
+    rows = rows.reshape(len(stored), runs, padded)[:, :, :length]
+    order = [*others, *axis]
+    values: Array = rows.reshape([q._shape[a] for a in order]).transpose(np.argsort(order))
+    return values
+
+
+def elements_of(q: Any) -> Array:
+    """Return the unscaled elements in the matching type of NumPy or ml_dtypes."""
+    element = q._format.element_dtype
+    if element is None:
+        raise WrongType(f"view_ml_dtypes: neither NumPy nor ml_dtypes has a type for the elements of {q._format}")
+    import ml_dtypes  # 5 ms
+
+    dtype = np.dtype(getattr(ml_dtypes, element, element))
+    codes: Array = q._codes()
+    values: Array
+    bits = q._format.bits
+    if codes.itemsize == dtype.itemsize:
+        values = codes.view(dtype)
+    else:
+        values = codes.astype(f"u{dtype.itemsize}").view(dtype)
+    if bits < 8 and element.startswith("int"):  # two's complement in the low bits of a byte
+        values = (codes.astype(np.int8) << (8 - bits) >> (8 - bits)).astype(dtype)
+    return values
+
+
+def codes_along(q: Any, axis: tuple[int, ...]) -> Array:
+    """Return the packed codes in rows along other axes, for formats without components per row."""
+    others = [a for a in range(q.ndim) if a not in axis]
+    length = prod(q._shape[a] for a in axis)
+    transposed = q._codes().transpose([*others, *axis]).reshape(-1 if length else 0, length)
+    layout = component_layout(q._format, q._shape, axis)
+    codes = np.zeros(layout["codes"][1], np.uint8)
+    block = rows_per_chunk(len(transposed), length, _BLOCK)
+    for i in range(0, len(transposed), block):
+        codes[i : i + block] = pack(transposed[i : i + block], q._format.bits)
+    return codes
+
+
+def decoded_on_device(q: Any, wanted: np.dtype[Any], first: DeviceArray) -> DeviceArray:
+    """Return the values on the device of the first component."""
+    if wanted is not _FLOAT32 and wanted not in (np.float32, np.float64):
+        raise Unsupported(f"dequantize: dtype is {wanted.name}, {A_DEVICE} writes float32 or float64")
+    out = DeviceArray.empty(q._shape, wanted, first.number, first.stream)
+    if out.size:
+        try:
+            _core.dequantize(runtime.run_on(first.number, first.stream), q._packed(), out.view)
+        except NotImplementedError as problem:
+            raise unsupported("dequantize", problem) from None
+    return out

@@ -133,6 +133,18 @@ def kind_of(first: bytes, path: str = "") -> Kind | None:
     return next((kind for kind in KINDS if kind.fits(first, path)), None)
 
 
+def layout_of_ending(path: str) -> str | None:
+    """Return the layout of `save` that writes files with the ending of a name, None if no ending says it.
+
+    Examples
+    --------
+    >>> layout_of_ending("model.gguf"), layout_of_ending("model.safetensors")
+    ('gguf', None)
+    """
+    ending = os.path.splitext(path)[1].lower()
+    return next((kind.endings[ending] or None for kind in KINDS if ending in kind.endings), None)
+
+
 def refuse_other_name(path: str) -> None:
     """Raise ValueError where a safetensors file would be written under the name of another kind of file.
 

@@ -76,7 +76,7 @@ READ |= {"base": "--from", "other": "FILE", "device_file": "--device-file", "stu
 READ |= {"template": "--template"}
 
 
-OLD_OPTIONS = {"--calibration": "--inputs"}  # old name -> its new name
+OLD_OPTIONS = {"--calibration": "--inputs", "--file": "--device-file"}  # old name -> its new name
 
 
 class _Help(argparse.HelpFormatter):
@@ -115,8 +115,8 @@ class _Parser(Parser):
         if unknown:
             options = [option for option in self._option_string_actions if option.startswith("--")]
             for word in unknown:
-                if word.partition("=")[0] in OLD_OPTIONS:
-                    name = word.partition("=")[0]
+                name = word.partition("=")[0]
+                if OLD_OPTIONS.get(name) in options:
                     self.error(f"{name} is an old name, expected {OLD_OPTIONS[name]}")
             near = [near_words(word.partition("=")[0], options) for word in unknown if word.startswith("--")][:1]
             nearest = "".join(f"; the nearest is {option}" for words in near for option in words)
@@ -253,6 +253,8 @@ def _check_files(arguments: argparse.Namespace) -> None:
                 raise UsageError(f"{WRITTEN[key]} is a file of {READ[other_key]}, which it would replace: "
                                  f"{printable(path)}")  # fmt: skip
         _check_output(path, folder=key == "output" and arguments.command in FOLDERS)
+        if key == "output" and os.path.isfile(path) and not getattr(arguments, "overwrite", True):
+            raise UsageError(f"OUT is an existing file, which --overwrite replaces: {printable(path)}")
         if key == "plot":
             _check_figure(path)
 

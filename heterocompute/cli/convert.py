@@ -26,7 +26,7 @@ from .parts import (
     print_line,
     print_table,
 )
-from .rewriting import IN_LAYOUT, add_files, add_input_and_output, add_layout, print_part, stated
+from .rewriting import IN_LAYOUT, add_files, add_input_and_output, add_layout, imply_layout, print_part, stated
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -41,7 +41,12 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     add = Options(added, "files.convert:convert_checkpoint")
     add_input_and_output(add)
-    add_layout(add, "--layout", "layout of OUT (required): heterocompute, %(layouts)s", "WRITTEN")
+    add_layout(
+        add,
+        "--layout",
+        "layout of OUT (needed if its ending names none): heterocompute, %(layouts)s",
+        "WRITTEN",
+    )
     add_layout(add, "--from", f"{IN_LAYOUT}; default: read from IN", dest="source")
     add("--lossy", "F", "format to round the weights to that are not representable, such as int4-g32-asym-f16; f32, "
         "f16 and bf16 are plain tensors")  # fmt: skip
@@ -52,6 +57,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
+    imply_layout(arguments)
     if arguments.layout is None:
         raise UsageError("--layout is needed")
     from ..files.convert import NotRepresentable, convert_checkpoint  # 18 ms

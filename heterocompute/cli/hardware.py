@@ -33,7 +33,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("name", "NAME", "show this device, with all numbers and their sources", nargs="?")
     add("--kind", "KIND")
     add("--year", "YEAR", type=int)
-    add("--file", "FILE", "your own TOML table, instead of the package's")
+    add.common("--device-file")
     add.common("--html")
 
     count = command("count", _count, "Count the parameters and operations of a network.", "count resnet50 --like thop")
@@ -56,9 +56,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add.common("model")
     add_input(roofline)
     add.common("--html")
-    add("device", "DEVICE", "device name as in `heterocompute devices`, or host for this machine; several separated by "
-        "commas")  # fmt: skip
-    add("--file", "FILE", "your own TOML table with the device")
+    add("device", "DEVICE", "device name as in `heterocompute devices`, a TOML file with one device, or host for this "
+        "machine; several separated by commas")  # fmt: skip
+    add.common("--device-file")
     add("--dtype", "TYPE", "dtype of the arithmetic; default: the fastest of fp16, bf16 and fp32")
     add("--format --formats", "F", "format of the weights in memory, such as int4-g128 or 2:4", dest="format")
     add("--kv-cache", "F", "with --context: format of the cached keys and values")
@@ -96,12 +96,12 @@ def network_of(arguments: argparse.Namespace) -> Any:
 def _devices(arguments: argparse.Namespace) -> int:
     from .. import hardware as hw  # 60 ms
 
-    found = hw.load_devices(arguments.file) if arguments.file else hw.devices()
+    found = hw.load_devices(arguments.device_file) if arguments.device_file else hw.devices()
     if arguments.name is not None:
         for option in ("kind", "year"):
             if getattr(arguments, option) is not None:
                 raise UsageError(f"--{option} does not apply with NAME, which is one device")
-        return _one_device(chip_of(arguments.name, arguments.file, hw.device), arguments)
+        return _one_device(chip_of(arguments.name, arguments.device_file, hw.device), arguments)
     try:
         known = hw.devices(arguments.kind)
     except ValueError as error:
@@ -109,7 +109,7 @@ def _devices(arguments: argparse.Namespace) -> int:
     rows = [
         _device_row(one)
         for name, one in found.items()
-        if (arguments.file or name in known)
+        if (arguments.device_file or name in known)
         and arguments.kind in (None, one.kind)
         and arguments.year in (None, one.year)
     ]
@@ -237,7 +237,7 @@ def _roofline(arguments: argparse.Namespace) -> int:
         network = network.fused_attention()
     first, *more = arguments.device.split(",")
     names = [one.strip() for one in (first, *more)] if more else [first]
-    chips = [chip_of(name, arguments.file, hw.device) for name in names]
+    chips = [chip_of(name, arguments.device_file, hw.device) for name in names]
     if len(chips) > 1:
         return _several(arguments, network, chips)
     (chip,) = chips
@@ -260,9 +260,10 @@ def _roofline(arguments: argparse.Namespace) -> int:
     ]
     weights = "" if found.format == dtype else f", weights {found.format}"
     weights += "" if found.kv_cache == dtype else f", keys and values {found.kv_cache}"
+    level = f" (memory of the weights, {_giga(found.bandwidth)} GB/s)" if found.bound == "memory" else ""
     summary = [
         f"{found.network} on {found.device}, {dtype}{weights}, batch {found.batch}: at least "
-        f"{found.seconds * 1e3:.4g} ms, {found.bound}-bound, {found.intensity or 0:.4g} operations a byte "
+        f"{found.seconds * 1e3:.4g} ms, {found.bound}-bound{level}, {found.intensity or 0:.4g} operations a byte "
         f"(ridge {found.ridge:.4g}), {found.share:.1%} of the peak of {found.peak / 1e12:.4g}e12 operations/s"
     ]
     if found.plain_seconds is not None:

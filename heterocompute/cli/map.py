@@ -86,9 +86,10 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--batch", "N", "with --network: samples", type=_positive)
     add("--search", None, "search for a mapping even if the files contain one")
     add("--objective", None, "quantity to minimize", choices=OBJECTIVES)
-    add("--budget", "N", "mappings to try, again for each dataflow if all do not fit", type=_positive)
+    add("--budget", "N", "mappings to try, again for each dataflow if all do not fit; default: 100000, with --network "
+        "36000", type=_positive, default=None)  # fmt: skip
     add("--seed", "N", "random seed; the same seed gives the same mapping", type=_whole)
-    add("--threads --workers", "N", "threads to use; default: all processors", dest="workers", type=thread_count)
+    add("--threads", "N", "threads to use; default: all processors", type=thread_count)
     add("--dataflow", None, choices=DATAFLOWS)
     add("--toml --yaml", "PATH", "also write problem, machine and mapping: TOML if PATH ends in .toml, else YAML",
         dest="yaml")  # fmt: skip
@@ -121,9 +122,9 @@ def run(arguments: argparse.Namespace) -> int:
             problem,
             arch,
             arguments.objective,
-            budget=arguments.budget,
+            **({} if arguments.budget is None else {"budget": arguments.budget}),
             seed=arguments.seed,
-            threads=arguments.workers,
+            threads=arguments.threads,
             dataflow=arguments.dataflow,
         )
         mapping = result.mapping
@@ -151,16 +152,16 @@ def _network(arguments: argparse.Namespace) -> int:
     """Map every layer of a network."""
     from .. import hardware as hw  # 60 ms
 
-    for name in ("search", "dataflow", "workers", "yaml", "html"):
+    for name in ("search", "dataflow", "threads", "yaml", "html"):
         if getattr(arguments, name):
-            option = {"workers": "threads", "yaml": "toml"}.get(name, name)
+            option = {"yaml": "toml"}.get(name, name)
             raise UsageError(f"--{option} does not apply with --network, which maps every layer")
     if len(arguments.files) != 1:
         raise UsageError(f"--network needs one FILE, the machine: got {len(arguments.files)}")
-    found = interruptible(
-        lambda: hw.search(arguments.network, arguments.files[0], arguments.objective, batch=arguments.batch or 1,
-                          budget=arguments.budget, seed=arguments.seed)
-    )  # fmt: skip
+    options = {"batch": arguments.batch or 1, "seed": arguments.seed}
+    if arguments.budget is not None:
+        options["budget"] = arguments.budget
+    found = interruptible(lambda: hw.search(arguments.network, arguments.files[0], arguments.objective, **options))
     if arguments.json:
         return print_json(found.to_dict())
     print_line(str(found))

@@ -64,7 +64,7 @@ COMMON = {
     "--plot": ("PATH", "also draw a plot: png, svg or pdf"),
     "--include": ("PATTERN", "only tensors whose names match; repeatable"),
     "--exclude": ("PATTERN", "skip tensors whose names match; repeatable"),
-    "--device-file": ("FILE", "your own TOML table with the device"),
+    "--device-file": ("FILE", "take devices from your own TOML table"),
     "--batch": ("N", "batch size"),
 }
 

@@ -420,7 +420,7 @@ class ProgressBar:
                 TaskProgressColumn(),
                 TimeElapsedColumn(),
                 TextColumn("{task.fields[tensor]}", markup=False),
-                console=table.terminal(sys.stderr),
+                console=table.rich_console(sys.stderr),
                 transient=True,
             )
             self._task = self._bar.add_task(title, total=1, tensor="")

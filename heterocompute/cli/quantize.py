@@ -8,7 +8,7 @@ from typing import Any
 
 from .options import Options
 from .parts import UsageError, add_axis, add_format, add_patterns, add_threads
-from .rewriting import add_files, add_input_and_output, add_layout, rewrite
+from .rewriting import add_files, add_input_and_output, add_layout, imply_layout, rewrite
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -26,7 +26,12 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_input_and_output(add)
     add_format(added, "format of all selected tensors; f32, f16 and bf16 are plain tensors", _one_type)
     add("--fake", None, "write the rounded values as plain tensors instead of codes")
-    add_layout(add, "--layout", "layout of another program: %(layouts)s", "QUANTIZED_TO")
+    add_layout(
+        add,
+        "--layout",
+        "layout of another program: %(layouts)s; default: that of OUT's ending, such as .gguf",
+        "QUANTIZED_TO",
+    )
     add("--no-fallback", None, "with --layout gguf: fail if rows are not whole blocks, instead of another type")
     add_axis(added)
     add("--requantize")
@@ -40,6 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     if arguments.format is None and arguments.recipe is None:
         raise UsageError("--format or --recipe is needed")
+    if not arguments.fake:
+        imply_layout(arguments)
     from ..files.checkpoint import quantize_checkpoint  # 18 ms
 
     return rewrite(arguments, "quantized", quantize_checkpoint, _one_type)

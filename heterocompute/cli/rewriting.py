@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base.errors import printable
 from ..base.locations import is_url
-from ..base.magic import READABLE
+from ..base.magic import READABLE, layout_of_ending
 from ..base.rereading import CHECKS
 from ..base.texts import counted
 from ..base.workers import checked_workers
@@ -65,10 +65,17 @@ def add_layout(add: Options, option: str, words: str, table: str = "READ", **mor
     add(option, "L", words, action=_LayoutOption, table=table, **more)
 
 
-def add_input_and_output(add: Options) -> None:
-    """Add IN and OUT."""
-    add("input", "IN", CHECKPOINT)
-    add("output", "OUT", "file to write (an existing file is replaced) or new folder")
+def add_input_and_output(add: Options, source: str = CHECKPOINT, wanted: str = "new file, or new folder") -> None:
+    """Add IN, OUT and --overwrite."""
+    add("input", "IN", source)
+    add("output", "OUT", wanted)
+    add("--overwrite", None, "replace OUT if it is an existing file")
+
+
+def imply_layout(arguments: argparse.Namespace) -> None:
+    """Choose the layout of a kind of file, such as gguf, by the ending of OUT if no layout is given."""
+    if arguments.layout is None:
+        arguments.layout = layout_of_ending(arguments.output)
 
 
 def add_workers(add: Options, words: str) -> None:

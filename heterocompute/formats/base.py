@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.texts import near_words
 from .form import StoredForm, form_of
@@ -177,6 +180,82 @@ class Format(ABC, Parameters):
     def learns_codebook(self) -> bool:
         """Return whether each array has its own codebook and no pattern."""
         return self.form.codes == "learned"
+
+    def values(self) -> NDArray[np.float64]:
+        """Return the values that codes represent before scales.
+
+        Returns
+        -------
+        ndarray of float64
+            In ascending order, without infinities and NaN. A stored value is one of them times the scales of its
+            group and row, after zero points and minima.
+
+        Raises
+        ------
+        ValueError
+            Each array learns its values, or codes have more than 16 bits.
+
+        Examples
+        --------
+        >>> from heterocompute import format
+        >>> format("mxfp4").values()
+        array([-6. , -4. , -3. , -2. , -1.5, -1. , -0.5,  0. ,  0.5,  1. ,  1.5,
+                2. ,  3. ,  4. ,  6. ])
+        >>> format("int4-g32").values()
+        array([-7., -6., -5., -4., -3., -2., -1.,  0.,  1.,  2.,  3.,  4.,  5.,
+                6.,  7.])
+        """
+        self._limits("values")
+        if (found := self.form.values()) is None:
+            raise WrongValue(f"values: {self} has codes of {self.bits} bits, expected at most 16")
+        return found
+
+    @property
+    def largest(self) -> float:
+        """Return the largest finite of `values`, also for longer codes.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        ValueError
+            Each array learns its values.
+
+        Examples
+        --------
+        >>> from heterocompute import format
+        >>> format("fp8_e4m3fn").largest, format("fp16").largest, format("int8").largest
+        (448.0, 65504.0, 127.0)
+        """
+        return self._limits("largest")[1]
+
+    @property
+    def smallest(self) -> float:
+        """Return the smallest positive of `values`, also for longer codes.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        ValueError
+            Each array learns its values.
+
+        Examples
+        --------
+        >>> from heterocompute import format
+        >>> format("fp8_e4m3fn").smallest, format("fp16").smallest == 2**-24
+        (0.001953125, True)
+        """
+        return self._limits("smallest")[0]
+
+    def _limits(self, function: str) -> tuple[float, float]:
+        if (found := self.form.limits) is None:
+            raise WrongValue(f"{function}: arrays in {self} have values of their own, which their codebooks hold")
+        return found
 
     def stored_rules(self) -> StoredRules:
         """Return the rules for values that the components of this format never hold.

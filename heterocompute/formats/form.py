@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .. import _heterocompute as _core
 
@@ -84,6 +88,32 @@ class StoredForm:
             bias = 1 - self.smallest
             return bias << (self.bits - 2 - bias.bit_length())  # one exponent bit more than the bias
         return None
+
+    @property
+    def limits(self) -> tuple[float, float] | None:
+        """The smallest positive and the largest c; None if arrays learn theirs, or the format does not say."""
+        if self.codes == "integer":
+            return 2.0**-self.fraction_bits, self.largest * 2.0**-self.fraction_bits
+        if self.levels:
+            return min(one for one in self.levels if one > 0), max(filter(math.isfinite, self.levels))
+        return (2.0 ** (self.smallest - self.precision + 1), self.maximum) if self.codes == "float" else None
+
+    def values(self) -> NDArray[np.float64] | None:
+        """Return all c in ascending order, for codes of up to 16 bits; None for others."""
+        if self.limits is None or self.bits > 16:
+            return None
+        if self.codes == "integer":
+            return np.ldexp(np.arange(self.lowest, self.largest + 1, dtype=np.float64), -self.fraction_bits)
+        if self.levels:
+            return np.array(sorted({one + 0.0 for one in self.levels if math.isfinite(one)}))  # zero is positive
+        smallest, largest = self.limits
+        steps = 1 << (self.precision - 1)
+        below = np.arange(steps) * smallest  # subnormal
+        octaves = range(self.smallest, math.frexp(largest)[1])
+        above = [np.arange(steps, 2 * steps) * 2.0 ** (one - self.precision + 1) for one in octaves]
+        positive = np.concatenate([below, *above])
+        positive = positive[positive <= largest]
+        return np.concatenate([-positive[:0:-1], positive])
 
     @property
     def is_unsigned(self) -> bool:

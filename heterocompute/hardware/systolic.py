@@ -23,6 +23,7 @@ from .. import _heterocompute as _core
 from ..arrays.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
+from ..base.lazy import renamed
 from ..base.values import LARGEST, check_choice
 
 __all__ = ["Run", "Simulation", "conv", "gemm", "simulate"]
@@ -42,7 +43,7 @@ class Run:
 
     Attributes
     ----------
-    rows, cols : int
+    rows, columns : int
     dataflow : str
     folds : int
     cycles : int
@@ -63,7 +64,7 @@ class Run:
     """
 
     rows: int
-    cols: int
+    columns: int
     dataflow: str
     folds: int
     cycles: int
@@ -84,12 +85,13 @@ class Run:
         return self.cycles - 1
 
 
+@renamed(cols="columns")
 def gemm(
     M: int,
     N: int,
     K: int,
     rows: int = 32,
-    cols: int = 32,
+    columns: int = 32,
     dataflow: str = "ws",
     sram_words: int | tuple[int, int, int] | None = None,
 ) -> Run:
@@ -98,7 +100,7 @@ def gemm(
     Parameters
     ----------
     M, N, K : int
-    rows, cols : int, optional
+    rows, columns : int, optional
         Cells of the array.
     dataflow : {"ws", "is", "os"}
         Stationary operand in the cells: weights, inputs or outputs.
@@ -112,12 +114,12 @@ def gemm(
 
     Examples
     --------
-    >>> run = gemm(256, 128, 256, rows=32, cols=32, dataflow="ws")
+    >>> run = gemm(256, 128, 256, rows=32, columns=32, dataflow="ws")
     >>> run.cycles, run.last_cycle, run.sram_reads_input
     (11200, 11199, 262144)
     """
     m, n, k = (_size(value, name) for value, name in ((M, "M"), (N, "N"), (K, "K")))
-    r, c = _size(rows, "rows"), _size(cols, "cols")
+    r, c = _size(rows, "rows"), _size(columns, "columns")
     check_choice("systolic", "dataflow", dataflow, DATAFLOWS)
     still_rows, still_cols, stream = {"ws": (k, n, m), "is": (k, m, n), "os": (m, n, k)}[dataflow]
     row_folds, col_folds = -(-still_rows // r), -(-still_cols // c)
@@ -140,7 +142,7 @@ def gemm(
     whole = (m * k, k * n, m * n)
     return Run(
         rows=r,
-        cols=c,
+        columns=c,
         dataflow=dataflow,
         folds=row_folds * col_folds,
         cycles=cycles,
@@ -157,6 +159,7 @@ def gemm(
     )
 
 
+@renamed(cols="columns")
 def conv(
     C: int,
     H: int,
@@ -168,7 +171,7 @@ def conv(
     padding: int | tuple[int, int] = 0,
     batch: int = 1,
     rows: int = 32,
-    cols: int = 32,
+    columns: int = 32,
     dataflow: str = "ws",
     sram_words: int | tuple[int, int, int] | None = None,
     groups: int = 1,
@@ -186,7 +189,7 @@ def conv(
     stride, padding : int or (int, int), optional
         (vertical, horizontal).
     batch : int, optional
-    rows, cols, dataflow, sram_words : as in `gemm`
+    rows, columns, dataflow, sram_words : as in `gemm`
         As in `gemm`. Words of the input are those of the unrolled windows.
     groups : int, optional
 
@@ -215,7 +218,7 @@ def conv(
     if tall < r or broad < s:
         raise WrongValue(f"systolic: the filter {r} x {s} is larger than the input {tall} x {broad}")
     p, q = (tall - r) // down + 1, (broad - s) // across + 1
-    one = gemm(n * p * q, k // g, c // g * r * s, rows, cols, dataflow, sram_words)
+    one = gemm(n * p * q, k // g, c // g * r * s, rows, columns, dataflow, sram_words)
     return one if g == 1 else _times(one, g)
 
 
@@ -240,7 +243,8 @@ class Simulation:
 
 
 @counts_subnormals
-def simulate(a: ArrayLike, b: ArrayLike, rows: int = 32, cols: int = 32, dataflow: str = "ws") -> Simulation:
+@renamed(cols="columns")
+def simulate(a: ArrayLike, b: ArrayLike, rows: int = 32, columns: int = 32, dataflow: str = "ws") -> Simulation:
     """Simulate a matmul on an array, cycle by cycle, where every cell receives its neighbour's value.
 
     Parameters
@@ -249,7 +253,7 @@ def simulate(a: ArrayLike, b: ArrayLike, rows: int = 32, cols: int = 32, dataflo
         Inputs.
     b : array_like, (K, N)
         Weights.
-    rows, cols : int, optional
+    rows, columns : int, optional
     dataflow : {"ws", "is", "os"}
 
     Returns
@@ -259,7 +263,7 @@ def simulate(a: ArrayLike, b: ArrayLike, rows: int = 32, cols: int = 32, dataflo
 
     Examples
     --------
-    >>> run = simulate([[1, 2], [3, 4]], [[1, 0], [0, 1]], rows=2, cols=2, dataflow="os")
+    >>> run = simulate([[1, 2], [3, 4]], [[1, 0], [0, 1]], rows=2, columns=2, dataflow="os")
     >>> run.product.tolist(), run.cycles
     ([[1.0, 2.0], [3.0, 4.0]], 4)
     """
@@ -270,9 +274,9 @@ def simulate(a: ArrayLike, b: ArrayLike, rows: int = 32, cols: int = 32, dataflo
         raise WrongValue(f"systolic: a is {left.shape} and b is {right.shape}, expected no empty side")
     check_choice("systolic", "dataflow", dataflow, DATAFLOWS)
     out = np.empty((left.shape[0], right.shape[1]))
-    size = (_size(rows, "rows"), _size(cols, "cols"))
+    size = (_size(rows, "rows"), _size(columns, "columns"))
     if size[0] * size[1] > MAX_CELLS:
-        raise WrongValue(f"systolic: rows x cols is {size[0]} x {size[1]}, expected at most 2^26 cells to simulate")
+        raise WrongValue(f"systolic: rows x columns is {size[0]} x {size[1]}, expected at most 2^26 cells to simulate")
     (m, k), n = left.shape, right.shape[1]
     steps = size[0] * size[1] * gemm(m, n, k, *size, dataflow).cycles
     if steps > MAX_STEPS:

@@ -26,8 +26,7 @@ from ..files.selection import patterns
 from ..formats import Format
 from ..formats.defining import carried
 from ..products.arguments import as_format
-from .torch.conversion import replaced
-from .torch.forms import form_axis, packed_of, packed_shape
+from .torch.forms import form_axis, packed_of, packed_shape, replaced
 from .torch.modules import PackedLinear
 from .torch.walk import Layer, check_matches, every_layer, matching
 from .torch.weights import PackedWeight, restored

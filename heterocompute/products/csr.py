@@ -43,11 +43,11 @@ def shape_of(value: Any, name: str) -> tuple[int, int]:
     Raises
     ------
     ValueError
-        No two dimensions.
+        The shape is not two sizes.
     """
-    shape = tuple(value.shape)
-    if len(shape) != 2:
-        raise WrongValue(f"{name} is a sparse array of shape {shape}, expected two dimensions")
+    shape = value.shape if isinstance(value.shape, (tuple, list)) else (value.shape,)
+    if len(shape) != 2 or not all(isinstance(size, (int, np.integer)) and size >= 0 for size in shape):
+        raise WrongValue(f"{name} is a sparse array of shape {shown(value.shape)}, expected two dimensions")
     return int(shape[0]), int(shape[1])
 
 
@@ -117,11 +117,10 @@ def quick_linear(x: Any, w: Any, out: Any) -> FloatArray | None:
         stored, along = tuple(w.components.values()), w.axis == (1,)
     else:
         stored = tuple(getattr(w, part, None) for part in ("data", "indices", "indptr"))
-        along = getattr(w, "format", None) == "csr" and len(w.shape) == 2
+        along = getattr(w, "format", None) == "csr" and isinstance(w.shape, tuple) and len(w.shape) == 2
     shape = w.shape
-    if not along or x.shape[-1] != shape[1]:
+    if not along or x.shape[-1] != shape[1] or not isinstance(n := shape[0], int) or n < 0:
         return None
-    n = shape[0]
     result = checked_out(out, (*x.shape[:-1], n), "linear", (x, *stored))
     multiply(x, w, False, result, "linear: w")
     return result if out is None else out

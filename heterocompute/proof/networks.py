@@ -217,11 +217,12 @@ def _bound(module: Any, call: Call) -> Any:
     largest = max((float(one.abs().max()) for one in outputs if one.numel()), default=0.0)
     weight = getattr(module, "weight", None)
     kinds = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
-    if isinstance(module, kinds) and weight is not None and call.args:
+    base = next((kind for kind in kinds if isinstance(module, kind)), None)
+    if base is not None and weight is not None and call.args:
         absolute = copy.deepcopy(module).double()
         for one in absolute.parameters():
             one.data.abs_()
-        sums = absolute(call.args[0].double().abs())
+        sums = base.forward(absolute, call.args[0].double().abs())  # a subclass may compute in a format
         k = weight[0].numel()
         return 2 * (k + 1) * eps * sums
     if not list(module.children()):

@@ -168,15 +168,15 @@ def _statement(place: str, recipe: Recipe | None, given: Path | None, layout: st
         path = statement_place(place) if given is None else file_name(given)
         if not exists(path):
             raise WrongValue(
-                f"{printable(place)}: there is no statement {quoted(os.path.basename(path))}: expected a statement, a "
-                "recipe or guess"
+                f"{printable(place)}: there is no statement {quoted(os.path.basename(path))}: expected recipe= "
+                "(--recipe R, such as int4-g32) or guess=True (--guess)"
             )
         return read_statement(path)
     if layout is None:
         with contextlib.suppress(WrongValue), reader_of(place) as reader:  # the header of a damaged file is compared
             layout = next((name for name, one in LAYOUTS.items() if one.has_blocks and one.recognizes(reader)), None)
             layout = layout or layout_said(reader)
-    options: dict[str, Any] = {"layout": layout, "fallback": True, "shard_size": "5GB"}
+    options: dict[str, Any] = {"layout": layout, "fallback": True, "shard_size": "5GB", "requantize": True}
     pairs: dict[str, Any] | None = None
     if isinstance(recipe, Mapping):
         pairs = dict(recipe)

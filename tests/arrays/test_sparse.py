@@ -443,12 +443,12 @@ def test_a_checkpoint_is_pruned(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert np.array_equal(loaded["a.bias"], weights["a.bias"])
     assert main(["inspect", str(after)]) == 0
     assert "2:4" in capsys.readouterr().out
-    assert main(["quantize", str(before), str(after), "--format", "int8+2:4"]) == 0
+    assert main(["quantize", str(before), str(after), "--format", "int8+2:4", "--overwrite"]) == 0
     assert hc.load(after)["a.weight"] == hc.quantize(weights["a.weight"], "int8+2:4")
     for wrong in ("int8", "5:4", "int8+2:4"):
         with pytest.raises(SystemExit, match="2"):
             main(["prune", str(before), str(after), "--pattern", wrong])
     weights["a.weight"][1, 2] = np.nan
     save(before, weights)
-    assert main(["prune", str(before), str(after), "--pattern", "2:4"]) == 1
+    assert main(["prune", str(before), str(after), "--pattern", "2:4", "--overwrite"]) == 1
     assert "a.weight" in capsys.readouterr().err

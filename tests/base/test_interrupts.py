@@ -23,7 +23,7 @@ CALLS: dict[str, Callable[[np.ndarray[Any, Any]], Any]] = {
     "codebooks of rows": lambda x: hc.quantize(x, "cb8"),
     "blocks": lambda x: hc.quantize(np.tile(x, (16, 1)), "q3_k"),
     "attention": lambda x: hc.attention(*[x.reshape(1, 8, -1, 64)] * 3),
-    "systolic arrays": lambda x: hc.hardware.systolic.simulate(x, x.T, rows=32, cols=32),
+    "systolic arrays": lambda x: hc.hardware.systolic.simulate(x, x.T, rows=32, columns=32),
     "permutations": lambda x: hc.permute_channels(x, "2:4"),
 }
 

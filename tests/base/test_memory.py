@@ -75,7 +75,7 @@ CALLS = {
     "conv2d, integers": lambda: hc.conv2d(image, k, padding=1, activations="int8"),
     "conv2d_outer": lambda: hc.conv2d_outer(image, filters, padding=1),
     "emulate": lambda: hc.emulate.matmul(x.astype(np.float32), w.T.copy(), accumulator="fp16"),
-    "systolic": lambda: hw.systolic.simulate(x[:5, :9], w[:9, :7], rows=4, cols=3).cycles,
+    "systolic": lambda: hw.systolic.simulate(x[:5, :9], w[:9, :7], rows=4, columns=3).cycles,
 }
 
 for name, call in CALLS.items():

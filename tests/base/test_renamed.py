@@ -11,6 +11,7 @@ from common import run
 
 import heterocompute as hc
 from heterocompute import hardware as hw
+from heterocompute.zoo.llm.network import LanguageModel
 
 W = np.ones((4, 32), np.float32)
 NET = {"w": W}
@@ -41,6 +42,8 @@ OLD: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (lambda **more: hc.study_training(None, [], **more), {"rate": 0.1}, "study_training: rate .* expected lr="),
     (lambda **more: hw.accelerators.eie().report(**more), {"model": "digits"}, "report: model .* expected network="),
     (lambda **more: hw.Machine.named("eyeriss").report(**more), {"model": "digits"}, "model .* expected network="),
+    (lambda **more: LanguageModel.generate(None, "a", **more), {"n": 2}, "generate: n .* expected tokens="),
+    (lambda **more: hw.systolic.conv(8, 9, 9, 8, 3, 3, **more), {"cols": 4}, "conv: cols .* expected columns="),
     (lambda **more: hw.mapper.search(*[None] * 2, **more), {"workers": 2}, "search: workers .* expected threads="),
 ]
 

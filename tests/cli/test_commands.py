@@ -36,7 +36,7 @@ def test_version(capsys):
 
 def test_format_and_formats_are_the_same_everywhere(capsys, model, out):
     for name in ("--format", "--formats"):
-        code, stdout, _ = run(capsys, "quantize", model, out, name, "int4", "--json")
+        code, stdout, _ = run(capsys, "quantize", model, out, name, "int4", "--json", "--overwrite")
         assert code == 0 and json.loads(stdout)["tensors"][0]["format"] == "int4"
         code, stdout, _ = run(capsys, "study", model, name, "int8,int4", name, "int2", "--json")
         assert code == 0 and [row["format"] for row in json.loads(stdout)["rows"]] == ["fp32", "int8", "int4", "int2"]
@@ -140,7 +140,7 @@ def test_completion_without_its_extra_says_how_to_get_it(capsys, monkeypatch):
 def test_tensors_that_cannot_be_read_are_named(tmp_path, capsys, command):
     path, out = tmp_path / "model.npz", tmp_path / "out.safetensors"
     options = {"quantize": ["--format", "int8"], "prune": ["--pattern", "2:4"]}.get(command, [])
-    asked = [command, path] if command == "inspect" else [command, path, out, *options]
+    asked = [command, path] if command == "inspect" else [command, path, out, "--overwrite", *options]
     wide = {name: np.ones((2, 2), np.complex128) for name in "abcd"}
     for count in (0, 1, 4):
         skipped = dict(list(wide.items())[:count])
@@ -187,9 +187,10 @@ def test_quantize_names_tensors_whose_scales_serve_few_values(
     assert status == 0 and "many bits" in error
     assert "1 tensor of many bits per value" in error and "'experts.up' 12.0 instead of 8.0 (int8)" in error
     assert hc.load(out)["conv1.weight"].axis == (2, 1) and hc.load(out)["experts.up"].axis == (2,)
-    status, _, error = run(capsys, "quantize", str(path), str(out), "--format", "int4-g32", "--exclude", "experts.up")
+    more = ["--exclude", "experts.up", "--overwrite"]
+    status, _, error = run(capsys, "quantize", str(path), str(out), "--format", "int4-g32", *more)
     assert status == 0 and "'fc.weight' 6.4 instead of 5.0 (int4-g32)" in error
-    status, _, error = run(capsys, "quantize", str(path), str(out), "--format", "int8", "--exclude", "experts.up")
+    status, _, error = run(capsys, "quantize", str(path), str(out), "--format", "int8", *more)
     assert status == 0 and "many bits" not in error
 
 

@@ -212,8 +212,8 @@ READERS = {
     "recipe": lambda model, path: ["quantize", model, f"{model}.out", "--recipe", path],
     "study --recipe": lambda model, path: ["study", model, "--recipe", path],
     "prune --recipe": lambda model, path: ["prune", model, f"{model}.out", "--recipe", path],
-    "devices --file": lambda model, path: ["devices", "--file", path],
-    "roofline --file": lambda model, path: ["roofline", "resnet18", "mine", "--file", path],
+    "devices --device-file": lambda model, path: ["devices", "--device-file", path],
+    "roofline --device-file": lambda model, path: ["roofline", "resnet18", "mine", "--device-file", path],
     "study --device-file": lambda model, path: ["study", model, "--device", "mine", "--device-file", path],
     "map": lambda model, path: ["map", path],
     "count": lambda model, path: ["count", f"{path}.onnx"],
@@ -289,7 +289,7 @@ def test_what_has_no_end_is_not_read(model):
         assert path in line and line.endswith(f"is {kind}, expected a regular file"), (arguments, line)
 
 
-@pytest.mark.parametrize("name", ["recipe", "devices --file", "map"])
+@pytest.mark.parametrize("name", ["recipe", "devices --device-file", "map"])
 def test_texts_have_a_largest_size(model, tmp_path, capsys, name):
     if name == "map":
         pytest.importorskip("yaml")

@@ -230,3 +230,15 @@ def test_signs_fit_the_encoding():
     for encoding in ("utf-8", "ascii", "latin-1", "cp437", None):
         fitting("─●–µ×→… 重み", encoding).encode(encoding or "utf-8")
     assert fitting("─●–µ→", "ascii") == "-*-u->" and fitting("µ", "latin-1") == "µ"
+
+
+def test_a_pipe_needs_no_rich():
+    """Its import takes 70 ms, of which a study in a pipe and a notebook has no use."""
+    code = (
+        "import sys, numpy as np, heterocompute as hc; from heterocompute.cli import main; main(['devices', 't4']); "
+        "print(hc.study({'grö': np.ones((4, 64), 'f4')}, ['int8'])); main(['formats']); print('rich' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-X", "utf8", "-c", code], capture_output=True, text=True, timeout=SECONDS, encoding="utf-8"
+    )
+    assert done.returncode == 0 and done.stdout.endswith("\nFalse\n") and "● int8" in done.stdout, done.stderr

@@ -68,7 +68,7 @@ def test_files(capsys, model, tmp_path):
     recipe = tmp_path / f"{name}.toml"
     for text, code in (("x", 1), ('[formats]\n"*" = "int17"\n', 2), ("[formats]\n'*' = 3\n", 1), ("[x]\n", 1)):
         recipe.write_text(text)
-        assert_harmless(capsys, "quantize", given, out, "--recipe", recipe, code=code, shows=shows)
+        assert_harmless(capsys, "quantize", given, out, "--recipe", recipe, "--overwrite", code=code, shows=shows)
     page = tmp_path / f"{name}.html"
     assert cli.main(["study", str(given), "--formats", "int8", "--html", str(page)]) == 0 and page.exists()
 
@@ -119,12 +119,12 @@ def test_devices(capsys, tmp_path):
     text = json.dumps(HOSTILE).replace("\\u007f", "\\u007F").replace("\x7f", "\\u007F")
     block = block.replace(json.dumps(HOSTILE), text)
     path.write_text(f"{block}title = {text}\nnote = {text}\nprocess = {text}\nsource = {text}\n")
-    assert_harmless(capsys, "devices", "--file", path)
-    assert_harmless(capsys, "devices", HOSTILE, "--file", path)
-    assert_harmless(capsys, "roofline", "resnet18", HOSTILE, "--file", path, "--dtype", "int8")
-    assert_harmless(capsys, "roofline", "resnet18", f"{HOSTILE}x", "--file", path, code=1)
+    assert_harmless(capsys, "devices", "--device-file", path)
+    assert_harmless(capsys, "devices", HOSTILE, "--device-file", path)
+    assert_harmless(capsys, "roofline", "resnet18", HOSTILE, "--device-file", path, "--dtype", "int8")
+    assert_harmless(capsys, "roofline", "resnet18", f"{HOSTILE}x", "--device-file", path, code=1)
     path.write_text(block.replace("peak_tops", text))
-    assert_harmless(capsys, "devices", "--file", path, code=1)
+    assert_harmless(capsys, "devices", "--device-file", path, code=1)
 
 
 def test_nodes_of_a_graph(capsys, tmp_path):

@@ -32,7 +32,7 @@ def test_axes_of_the_command(tmp_path: Path, capsys: Any) -> None:
     paths = tmp_path / "w.safetensors", tmp_path / "q.safetensors"
     assert run(capsys, "quantize", *paths, "--format", "int8", "--axis", "0")[0] == 0
     assert hc.load(paths[1])["fc.weight"] == hc.quantize(W, "int8", axis=0)
-    assert run(capsys, "quantize", *paths, "--format", "int8", "--axis", "0,1")[0] == 0
+    assert run(capsys, "quantize", *paths, "--format", "int8", "--axis", "0,1", "--overwrite")[0] == 0
     assert hc.load(paths[1])["fc.weight"].axis == (0, 1)
     code, _, errors = run(capsys, "quantize", *paths, "--format", "int8", "--axis", "x")
     assert code == 2 and "expected integers such as -1 or 2,3,1" in errors

@@ -120,7 +120,7 @@ def test_the_command_knows_plain_types(tmp_path: Path, capsys: Any) -> None:
     code, said, _ = run(capsys, "quantize", before, after, "--format", "f16")
     assert code == 0 and "1 tensor quantized, 1 copied, 8.32 kB -> 4.22 kB" in said
     (tmp_path / "r.toml").write_text('[formats]\n"fc.weight" = "bf16"\n')
-    assert run(capsys, "quantize", before, after, "--recipe", tmp_path / "r.toml")[0] == 0
+    assert run(capsys, "quantize", before, after, "--recipe", tmp_path / "r.toml", "--overwrite")[0] == 0
     assert hc.load(after)["fc.weight"].dtype.name == "bfloat16"
     code, _, errors = run(capsys, "quantize", before, after, "--format", "f8")
     assert code == 2 and "'f8' is not a format" in errors

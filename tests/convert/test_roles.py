@@ -370,7 +370,7 @@ def test_the_command_prints_the_warning_as_one_line(tmp_path: Path, capsys: pyte
     assert main(["prune", *arguments]) == 0
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "axis=" in line]
     assert line.startswith("prune: tensor 'w' of shape (3, 3, 16, 32)")
-    assert main(["prune", *arguments, "--axis", "0,1,2"]) == 0
+    assert main(["prune", *arguments, "--axis", "0,1,2", "--overwrite"]) == 0
     assert "axis=" not in capsys.readouterr().err
     before, after = hc.load(tmp_path / "a.safetensors")["w"], hc.load(tmp_path / "b.safetensors")["w"]
     assert np.array_equal(after, np.where(hc.prune_mask(before, "20%", axis=(0, 1, 2)), before, 0))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import driven
@@ -322,21 +321,6 @@ def test_layers_of_transformers_stay_there(monkeypatch: pytest.MonkeyPatch) -> N
             call()
 
 
-def test_threads_compute_at_once_each_with_its_own_backend() -> None:
-    x, w = values(40, 64), values(7, 64)
-    q = hc.quantize(w, "vsq4-g16-s4")
-    there, wanted = q.to("cuda"), hc.linear(x, q, activations="int8").tobytes()
-
-    def work(number: int) -> bytes:
-        with hc.use(backend="cuda" if number % 2 else "cpu", threads=1):
-            assert ("on cuda:0" in str(hc.explain(hc.linear, x, q))) == bool(number % 2)
-            given = there if number % 2 else q
-            return b"".join({hc.linear(x, given, activations="int8").tobytes() for _ in range(5)})
-
-    with ThreadPoolExecutor(4) as pool:
-        assert set(pool.map(work, range(8))) == {wanted}
-
-
 def test_an_explanation_refuses_what_the_call_refuses() -> None:
     lent = Lent(values(5, 64))
     for text, activations in (("nf4-g64", "int8"), ("cb4", None)):
@@ -498,11 +482,3 @@ def test_out_of_memory_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MemoryError, match="of memory left"):
         hc.quantize(lent, "int8")
     assert q.to("cuda").to("cpu") == q
-
-
-def test_the_second_device_computes_too() -> None:
-    x, w = values(5, 64), values(7, 64)
-    q = hc.quantize(w, "vsq4-g16-s4")
-    y = hc.linear(Lent(x, 1), q.to("cuda:1"), activations="int8")
-    assert y.device == "cuda:1"
-    assert y.to_numpy().tobytes() == hc.linear(x, q, activations="int8").tobytes()

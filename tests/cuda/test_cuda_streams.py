@@ -1,4 +1,4 @@
-"""Streams of other libraries: who waits for whom, what a graph allows, and how long they live."""
+"""Streams of other libraries: who waits for whom, what a graph allows, how long they live; threads and devices."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import sys
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import driven
@@ -122,3 +123,26 @@ def test_streams_live_as_long_as_the_memory_that_is_freed_on_them(
     del rounded
     gc.collect()
     assert ended() is None
+
+
+def test_threads_compute_at_once_each_with_its_own_backend() -> None:
+    x, w = values(40, 64), values(7, 64)
+    q = hc.quantize(w, "vsq4-g16-s4")
+    there, wanted = q.to("cuda"), hc.linear(x, q, activations="int8").tobytes()
+
+    def work(number: int) -> bytes:
+        with hc.use(backend="cuda" if number % 2 else "cpu", threads=1):
+            assert ("on cuda:0" in str(hc.explain(hc.linear, x, q))) == bool(number % 2)
+            given = there if number % 2 else q
+            return b"".join({hc.linear(x, given, activations="int8").tobytes() for _ in range(5)})
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(work, range(8))) == {wanted}
+
+
+def test_the_second_device_computes_too() -> None:
+    x, w = values(5, 64), values(7, 64)
+    q = hc.quantize(w, "vsq4-g16-s4")
+    y = hc.linear(Lent(x, 1), q.to("cuda:1"), activations="int8")
+    assert y.device == "cuda:1"
+    assert y.to_numpy().tobytes() == hc.linear(x, q, activations="int8").tobytes()

@@ -463,6 +463,6 @@ def test_commands_take_all_of_them(tmp_path, capsys):
     assert same_bits(hc.load(packed)["ids"], WEIGHTS["ids"])
     assert run(capsys, "prune", path, plain, "--pattern", "50%")[0] == 0
     assert np.array_equal(hc.load(plain)["fc.weight"], hc.prune(WEIGHTS["fc.weight"], "50%"))
-    assert run(capsys, "dequantize", path, plain)[0] == 0
+    assert run(capsys, "dequantize", path, plain, "--overwrite")[0] == 0
     study = hc.study(path, ["int8"])
     assert {row["name"] for row in study.layers} == {"fc.weight"}

@@ -216,7 +216,7 @@ def test_a_tensor_without_values_is_no_work(path, tmp_path, shape, capsys):
         assert code == 0 and json.loads(stdout)["layers"][1]["seconds"] is None
     out = str(tmp_path / "out.safetensors")
     for verb in (["quantize", "--format", "int8"], ["quantize", "--format", "vsq4-g16"], ["prune", "--pattern", "2:4"]):
-        code, stdout, _ = run(capsys, verb[0], path, out, *verb[1:])
+        code, stdout, _ = run(capsys, verb[0], path, out, "--overwrite", *verb[1:])
         assert code == 0 and "1 copied" in stdout
         assert hc.load(out)["x"].shape == shape
 

@@ -145,5 +145,5 @@ def test_ptq_rounds_along_what_the_operators_sum(tmp_path, capsys):
     rows = hc.study({"w": w}, "int4-g32", axis=0, methods="gptq", hessians={"w": h}).to_dict()["rows"]
     assert json.loads(text)["rows"][1]["output_db"] == rows[1]["output_db"]
     np.savez(inputs, w=x[:, :32])  # as many columns as outputs
-    code, _, err = run(capsys, "ptq", path, out, "--format", "int4-g32", "--inputs", inputs)
+    code, _, err = run(capsys, "ptq", path, out, "--format", "int4-g32", "--inputs", inputs, "--overwrite")
     assert code == 1 and "expected floats (inputs, features) for a tensor of (64, 32)" in err

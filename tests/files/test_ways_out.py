@@ -40,7 +40,7 @@ def test_what_was_quantized_is_plain_again(paths, capsys):
     assert {row["name"]: row["format"] for row in summary["tensors"]}["half"] == "vsq4-g16-s4"
     assert same_bits(hc.load(after)["double"], packed["double"].dequantize(ml_dtypes.bfloat16))
     safetensors = pytest.importorskip("safetensors.numpy")
-    assert run(capsys, "dequantize", middle, after, "--dtype", "f32")[0] == 0
+    assert run(capsys, "dequantize", middle, after, "--dtype", "f32", "--overwrite")[0] == 0
     assert same_bits(safetensors.load_file(after)["half"], packed["half"].dequantize())
 
 

@@ -39,8 +39,8 @@ def test_one_device_shows_every_figure_with_its_source(capsys: pytest.CaptureFix
 def test_a_table_of_ones_own(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('[device.mine]\ntitle = "Mine"\npeak_tops = { int8 = 4 }\nbandwidth_gb_s = 50\n')
-    assert [row["name"] for row in run_json(capsys, "devices", "--file", str(path))["devices"]] == ["mine"]
-    code, out, _ = run(capsys, "devices", "mine", "--file", str(path))
+    assert [row["name"] for row in run_json(capsys, "devices", "--device-file", str(path))["devices"]] == ["mine"]
+    code, out, _ = run(capsys, "devices", "mine", "--device-file", str(path))
     assert code == 0 and "80.0" in out
 
 
@@ -129,7 +129,7 @@ def test_a_rate_is_listed_under_its_own_type(capsys: pytest.CaptureFixture[str],
     assert run_json(capsys, "devices", "xeon-max-9462")["unverified"] == ["year", "tdp"]
     path = tmp_path / "mine.toml"
     path.write_text('[device.one]\naliases = ["uno"]\ntdp_w = 3\n')
-    assert run_json(capsys, "devices", "uno", "--file", str(path))["name"] == "one"
+    assert run_json(capsys, "devices", "uno", "--device-file", str(path))["name"] == "one"
 
 
 def test_study_with_a_device(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,7 +143,7 @@ def test_study_with_a_device(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (("devices", "h10"), 1, "'h10' is not a known device; the nearest are h100-sxm"),
         (("devices", "--kind", "chips"), 2, "kind is 'chips', expected one of gpu"),
-        (("devices", "--file", "missing.toml"), 1, "missing.toml"),
+        (("devices", "--device-file", "missing.toml"), 1, "missing.toml"),
         (("count", "resnet51"), 1, "the nearest are resnet50"),
         (("count", "resnet50", "--like", "top"), 2, "--like is 'top', expected one of mac"),
         (("count", "resnet50", "--input", "3,0,4"), 2, "--input is '3,0,4', expected positive numbers"),
@@ -175,9 +175,9 @@ def test_errors_are_one_line_with_the_right_code(
 def test_a_file_of_devices_is_the_only_source_of_names(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("[device.mine]\npeak_tops = { fp16 = 4 }\nbandwidth_gb_s = 50\nmemory_gb = 1\n")
-    found = run_json(capsys, "roofline", "llama_7b", "mine", "--file", str(path))
+    found = run_json(capsys, "roofline", "llama_7b", "mine", "--device-file", str(path))
     assert found["device"] == "mine" and "does not fit" in found["note"]
-    assert "does not fit" in run(capsys, "roofline", "llama_7b", "mine", "--file", str(path))[1]
+    assert "does not fit" in run(capsys, "roofline", "llama_7b", "mine", "--device-file", str(path))[1]
     for command in (("devices", "t4"), ("roofline", "resnet18", "t4")):
-        code, _, err = run(capsys, *command, "--file", str(path))
+        code, _, err = run(capsys, *command, "--device-file", str(path))
         assert code == 1 and "'t4' is not a device of this file; it has mine" in err

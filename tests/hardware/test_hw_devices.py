@@ -296,3 +296,19 @@ def test_memory_is_what_programs_see() -> None:
     """The 141 GB and 180 GB of data sheets are binary units, minus the driver's share, in MiB as in nvidia-smi."""
     assert hw.device("h200").memory == pytest.approx(143771 * 2**20, rel=0.001)
     assert hw.device("b200").memory == pytest.approx(183359 * 2**20, rel=0.001)
+
+
+def test_a_file_has_the_keys_of_python_and_is_a_device_by_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "[device.mine]\npeak = { int8 = 4e12 }\nbandwidth = 50e9\nmemory = 16\ntdp = 3\nlinks = { a = 5 }\n"
+    )
+    found = hw.device(str(path))
+    assert found.peak("int8") == 4e12 and (found.bandwidth, found.memory, found.tdp) == (5e10, 16, 3)
+    assert dict(found.links) == {"a": 5} and hw.roofline("resnet18", str(path), "int8").device == "mine"
+    path.write_text("[device.a]\npeak = { int8 = 1 }\n[device.b]\npeak = { int8 = 1 }\n")
+    with pytest.raises(ValueError, match=r"device: '.*mine\.toml' has a, b, expected one device"):
+        hw.device(str(path))
+    path.write_text("[device.a]\npeak = { int8 = 1 }\npeak_tops = { int8 = 1 }\n")
+    with pytest.raises(ValueError, match="peak and another unit of it"):
+        hw.device(str(path))

@@ -268,3 +268,13 @@ def test_numbers_beyond_a_float_are_named() -> None:
         hw.compare("digits", "t4", price={"t4": 10**400})
     with bad_argument(ValueError, None, "value", "''.*1000..*0"):
         hw.roofline([{"operations": 10**400, "bytes": 1}], "t4")
+
+
+def test_errors_of_compare_name_it() -> None:
+    for call, message in (
+        (lambda: hw.compare("resnet18", ["nope"]), "compare: 'nope' is not a known device"),
+        (lambda: hw.compare("resnet18", [3]), "compare: 3 of type int, expected a name or a Device"),
+        (lambda: hw.compare("llama_7b", "t4", context=-5), "compare: context is -5, expected 0 or more"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            call()

@@ -194,6 +194,7 @@ def test_queries_may_outnumber_the_keys_of_another_text(n: int, m: int) -> None:
         (lambda q, k: hc.attention(q, k, k, sinks=[1.0]), r"sinks have shape \(1,\), expected \(3,\)"),
         (lambda q, k: hc.attention(q, k, k, bias=np.zeros((3, 1))), r"bias has shape \(3, 1\), expected \(3, 2\)"),
         (lambda q, k: hc.attention(q, k, k, scale=0.0, bias=np.zeros((3, 2))), "scale is 0.0, expected 1e-8 or more"),
+        (lambda q, k: hc.attention(q, k, k, bias=np.full((3, 2), 1e300)), "bias has NaN or numbers beyond"),
         (lambda q, k: hc.attention(q, k, k, bias=np.full((3, 2), np.nan)), "bias has NaN"),
         (lambda q, k: hc.attention(q, k, k, cap=1.0, bias=np.full((3, 2), -np.inf)), "with a cap at least -1e30"),
         (lambda q, k: hc.attention(q, hc.quantize(k, "int8", axis=0), k), r"along axis \(0,\), expected"),

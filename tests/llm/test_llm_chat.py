@@ -46,7 +46,7 @@ def net(path: Path) -> Any:
 def test_messages_become_the_prompt_of_the_template(net: Any) -> None:
     ids = net.chat_ids(ASKED)
     assert ids.tolist() == net.tokenizer.encode(TEXT, special=False) and 1 in ids  # </s> is one token
-    answer = net.generate(messages=ASKED, n=12)
+    answer = net.generate(messages=ASKED, tokens=12)
     tokens = net.generate(ids, 12)
     assert answer == net._text(tokens, ids)
     assert net.chat_ids(ASKED, template_name="tool").tolist() == net.tokenizer.encode("hello!", special=False)
@@ -114,12 +114,12 @@ def test_messages_are_checked(net: Any, path: Path, tmp_path: Path) -> None:
     without = hc.zoo.open_llm(made.write_gguf(tmp_path / "m.gguf"))
     with pytest.raises(ValueError, match="has no chat template.*--template FILE"):
         without.generate(messages=ASKED)
-    assert without.generate(messages=ASKED, template=TEMPLATE.replace("{{ eos_token }}", ""), n=3)
+    assert without.generate(messages=ASKED, template=TEMPLATE.replace("{{ eos_token }}", ""), tokens=3)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_streamed_pieces_are_the_text(net: Any, temperature: float) -> None:
-    options: dict[str, Any] = {"n": 40, "temperature": temperature, "seed": 4}
+    options: dict[str, Any] = {"tokens": 40, "temperature": temperature, "seed": 4}
     for prompt in ("hello the", "Ω"):
         whole = net.generate(prompt, **options)
         pieces = list(net.generate(prompt, stream=True, **options))
@@ -170,9 +170,9 @@ def test_draws_keep_what_top_k_top_p_and_min_p_say() -> None:
 
 
 def test_a_chat_computes_each_token_once_and_forgets_on_reset(net: Any) -> None:
-    chat = Chat(net, kv_cache="int8", n=8)
+    chat = Chat(net, kv_cache="int8", tokens=8)
     first = "".join(chat.say("hello"))
-    assert first == net.generate(messages=ASKED, n=8, kv_cache="int8")
+    assert first == net.generate(messages=ASKED, tokens=8, kv_cache="int8")
     assert [m["role"] for m in chat.messages] == ["user", "assistant"] and 0 < chat.tokens <= 8
     seen = chat._follow._run
     again = "".join(chat.say("the"))
@@ -185,18 +185,18 @@ def test_a_chat_computes_each_token_once_and_forgets_on_reset(net: Any) -> None:
 
 
 def test_an_answer_is_compared_with_the_stored_network(net: Any) -> None:
-    chat = Chat(net, net.quantized("int3"), n=8, against=True)
+    chat = Chat(net, net.quantized("int3"), tokens=8, against=True)
     said = "".join(chat.say("hello"))
-    assert chat.stored == net.generate(messages=ASKED, n=8)
+    assert chat.stored == net.generate(messages=ASKED, tokens=8)
     assert chat.kl is not None and chat.kl > 0 and 0 <= (chat.agreement or 0) <= 1
     ids = np.concatenate([net.chat_ids(ASKED), net.tokenizer.encode(said, special=False)])[
         : len(net.chat_ids(ASKED)) + 1
     ]
     both = [net.logits(ids[:-1], weights)[-1:] for weights in (None, net.quantized("int3"))]
-    one = Chat(net, net.quantized("int3"), n=1, against=True)
+    one = Chat(net, net.quantized("int3"), tokens=1, against=True)
     list(one.say("hello"))
     assert one.kl == pytest.approx(hc.kl_divergence(*both), rel=1e-4)
-    same = Chat(net, n=8, against=True)
+    same = Chat(net, tokens=8, against=True)
     assert "".join(same.say("hello")) == same.stored and same.kl == 0 and same.agreement == 1
 
 

@@ -28,7 +28,7 @@ def test_what_a_loader_lacks_is_said(tmp_path: Path, capsys: Any) -> None:
     code, _, errors = run(capsys, "convert", tmp_path / "mlx", tmp_path / "back.gguf", "--layout", "gguf")
     assert code == 0 and "no runtime will load this file" in errors and "tokenizer.json is missing" in errors
     (tmp_path / "mlx" / "tokenizer.json").write_bytes((tmp_path / "source" / "tokenizer.json").read_bytes())
-    code, _, errors = run(capsys, "convert", tmp_path / "mlx", tmp_path / "back.gguf", "--layout", "gguf")
+    code, _, errors = run(capsys, "convert", tmp_path / "mlx", tmp_path / "back.gguf", "--overwrite")
     assert code == 0 and "no runtime" not in errors
     code, _, errors = run(capsys, "convert", path, tmp_path / "a.safetensors", "--layout", "gptq")
     assert code == 0 and "give OUT the name of a folder" in errors

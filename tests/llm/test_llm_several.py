@@ -82,7 +82,7 @@ def test_the_harness_continues_several_contexts(net: Any) -> None:
     [
         (lambda net: net.logits([[1], [999, 2]]), r"logits: ids\[1\]: token 999 is out of range"),
         (lambda net: net.logits([[1], []]), r"logits: ids\[1\] has no tokens, expected at least 1"),
-        (lambda net: net.generate([[1], [1] * 120], 20), "the prompt of 120 tokens and n of 20 are more than"),
+        (lambda net: net.generate([[1], [1] * 120], 20), "the prompt of 120 tokens and tokens of 20 are more than"),
         (lambda net: net.generate([[1], []], 2), r"generate: prompt\[1\] has no tokens, expected at least 1"),
         (lambda net: net.perplexity([[1, 2], [3]]), r"perplexity: text\[1\] has 1 token, expected at least 2"),
         (lambda net: net.perplexity(np.ones((1, 2, 3), int)), "expected at least 2 in one sequence"),

@@ -13,7 +13,7 @@ small = st.integers(1, 12)
 
 
 def test_scale_sim_golden_cycles() -> None:
-    ws, os = (systolic.gemm(256, 128, 256, rows=32, cols=32, dataflow=kind) for kind in ("ws", "os"))
+    ws, os = (systolic.gemm(256, 128, 256, rows=32, columns=32, dataflow=kind) for kind in ("ws", "os"))
     assert (ws.folds, ws.cycles, ws.last_cycle) == (32, 11_200, 52_447 - 41_248)
     assert (os.folds, os.cycles, os.last_cycle) == (32, 10_176, 52_447 - 42_272)
 
@@ -34,10 +34,10 @@ def test_scale_sim_golden_traffic() -> None:
 def test_the_formula_is_what_the_machine_does(
     size: tuple[int, int, int], cells: tuple[int, int], kind: str, seed: int
 ) -> None:
-    (m, n, k), (rows, cols) = size, cells
+    (m, n, k), (rows, columns) = size, cells
     rng = np.random.default_rng(seed)
     a, b = rng.integers(-99, 99, (m, k)), rng.integers(-99, 99, (k, n))
-    pulsed, counted = systolic.simulate(a, b, rows, cols, kind), systolic.gemm(m, n, k, rows, cols, kind)
+    pulsed, counted = systolic.simulate(a, b, rows, columns, kind), systolic.gemm(m, n, k, rows, columns, kind)
     np.testing.assert_array_equal(pulsed.product, a @ b)
     for key in ("cycles", "folds", "sram_reads_input", "sram_reads_weight", "sram_writes_output"):
         assert getattr(pulsed, key) == getattr(counted, key), key
@@ -52,7 +52,7 @@ def test_one_large_product_is_computed() -> None:
 
 def test_utilisation_of_a_small_layer() -> None:
     """A 256 x 256 array is nearly idle on a layer with 16 channels, a small array is not."""
-    large, tiny = (systolic.conv(C=16, H=14, W=14, K=16, R=1, S=1, rows=side, cols=side) for side in (256, 4))
+    large, tiny = (systolic.conv(C=16, H=14, W=14, K=16, R=1, S=1, rows=side, columns=side) for side in (256, 4))
     assert large.mapping_efficiency == 16 * 16 / 256**2 and tiny.mapping_efficiency == 1
     assert large.utilisation < 0.002 and tiny.utilisation > 0.9
     assert large.utilisation == large.macs / (256 * 256 * large.cycles)
@@ -89,16 +89,22 @@ def test_wrong_sizes(arguments: dict[str, object], sentence: str) -> None:
 
 
 def test_strides_by_axis_and_groups() -> None:
-    both = systolic.conv(C=8, H=15, W=16, K=8, R=3, S=3, stride=(2, 1), padding=(1, 0), rows=8, cols=8)
+    both = systolic.conv(C=8, H=15, W=16, K=8, R=3, S=3, stride=(2, 1), padding=(1, 0), rows=8, columns=8)
     assert both.macs == 8 * 14 * 8 * 8 * 9  # 8 rows down, 14 columns across
     assert systolic.conv(C=8, H=9, W=9, K=8, R=3, S=3, stride=(2, 2)) == systolic.conv(
         C=8, H=9, W=9, K=8, R=3, S=3, stride=2
     )
-    one = systolic.conv(C=2, H=9, W=9, K=2, R=3, S=3, rows=4, cols=4)
-    four = systolic.conv(C=8, H=9, W=9, K=8, R=3, S=3, rows=4, cols=4, groups=4)
+    one = systolic.conv(C=2, H=9, W=9, K=2, R=3, S=3, rows=4, columns=4)
+    four = systolic.conv(C=8, H=9, W=9, K=8, R=3, S=3, rows=4, columns=4, groups=4)
     assert four.cycles == 4 * one.cycles and four.sram_reads_input == 4 * one.sram_reads_input
     assert four.utilisation == one.utilisation and four.folds == 4 * one.folds
     with bad_argument(ValueError, "C", "value"):
         systolic.conv(C=8, H=9, W=9, K=9, R=3, S=3, groups=3)
     with bad_argument(ValueError, "stride", "value"):
         systolic.conv(C=8, H=9, W=9, K=9, R=3, S=3, stride=(1, 2, 3))  # type: ignore[arg-type]
+
+
+def test_the_old_name_of_columns_is_an_error() -> None:
+    for call in (lambda: systolic.gemm(8, 4, 8, rows=4, cols=4), lambda: systolic.simulate([[1]], [[1]], cols=4)):
+        with pytest.raises(TypeError, match="cols is an old name, expected columns="):
+            call()

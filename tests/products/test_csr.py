@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import types
 from typing import Any
 
 import numpy as np
@@ -259,3 +260,12 @@ def test_the_sign_of_zero_is_that_of_any_number_of_vectors(vectors: int) -> None
     e = hc.encode_eie(np.float32([[-1e-30, 1e-30]]))
     x = np.tile(np.float32([1e-30, 0]), (vectors, 1))
     assert np.signbit(hc.linear(x, e)).all()
+
+
+def test_shapes_of_other_objects_are_checked() -> None:
+    """Any object with the attributes of a matrix of SciPy is accepted, so that its shape may be anything."""
+    w = scipy_sparse.csr_array(np.eye(8, 16, dtype=np.float32))
+    given = {"format": "csr", "indptr": w.indptr, "indices": w.indices, "data": w.data, "dtype": w.dtype, "nnz": 8}
+    for shape in (("a", 3), (-8, 16), (8,), (8.5, 16)):
+        with pytest.raises(ValueError, match="linear: w is a sparse array of shape .*, expected two dimensions"):
+            hc.linear(np.ones((2, 16), np.float32), types.SimpleNamespace(shape=shape, **given))

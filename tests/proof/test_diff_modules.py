@@ -356,3 +356,15 @@ def test_a_swapped_id_is_the_input(net: Any) -> None:
     other[0, 5] += 1
     found = hc.diff(net, copy.deepcopy(net), ids, other)
     assert (found.layer, found.cause) == ("(whole)", "input") and "(0, 5)" in found.notes[0]
+
+
+def test_the_first_module_may_compute_in_a_format() -> None:
+    from heterocompute.interop import torch as ht
+
+    plain = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32))
+    trained = ht.train_in(copy.deepcopy(plain), "mxfp8")
+    x = torch.from_numpy(np.random.default_rng(2).standard_normal((3, 64)).astype(np.float32))
+    for pair in ((plain, trained), (trained, plain)):
+        found = hc.diff(*pair, inputs=x)
+        assert (found.equal, found.layer) == (False, "0")
+    assert hc.diff(trained, trained, inputs=x).equal

@@ -489,3 +489,15 @@ def test_guess_knows_the_casts_of_pytorch(name: str, tmp_path: Path) -> None:
     save_file({"a.weight": w.to(getattr(torch, name))}, tmp_path / "out.safetensors")
     found = hc.verify(tmp_path / "out.safetensors", tmp_path / "base.safetensors", guess=True)
     assert found.ok and str(found.nearest).startswith(f"cast to {name}")  # of large values another in each version
+
+
+def test_a_second_rounding_has_a_recipe(base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = tmp_path / "first.gguf", tmp_path / "second.gguf"  # the layout is that of the ending
+    assert main(["quantize", base, str(first), "--format", "q8_0"]) == 0
+    assert main(["quantize", str(first), str(second), "--format", "q4_0", "--requantize"]) == 0
+    assert hc.verify(second, first, "q4_0").verdict == "verified"
+    assert not hc.verify(second, first, "q4_1").ok
+    capsys.readouterr()
+    assert main(["verify", str(second), "--from", str(first)]) == 2
+    error = capsys.readouterr().err
+    assert "--recipe" in error and "--guess" in error

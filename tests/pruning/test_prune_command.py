@@ -130,7 +130,7 @@ def test_a_nan_leaves_the_old_file(paths: tuple[str, str], capsys: pytest.Captur
         weights["experts"][1, 2, 3] = np.nan
         save(paths[0], weights)
         Path(paths[1]).write_bytes(b"old")
-        assert main(["prune", *paths, "--pattern", pattern]) == 1
+        assert main(["prune", *paths, "--pattern", pattern, "--overwrite"]) == 1
         found = capsys.readouterr().err.splitlines()[-1]
         assert "before.safetensors" in found and "'experts': prune: w has nan" in found and "(1, 2, 3)" in found
         assert Path(paths[1]).read_bytes() == b"old"

@@ -42,7 +42,7 @@ def test_a_checkpoint_is_rounded_under_its_inputs(files: Path, calibration: str,
     h.add(x.astype(np.float32) if calibration == "x.npz" else x)
     assert found["a.weight"] == hc.ptq.gptq(weights["a.weight"], h, "int4-g16")
     assert (found["b.weight"] == weights["b.weight"]).all() and (found["a.bias"] == weights["a.bias"]).all()
-    code, out, err = run(capsys, *command, "--html", "p.html", "--csv", "t.csv")
+    code, out, err = run(capsys, *command, "--html", "p.html", "--csv", "t.csv", "--overwrite")
     page = Path("p.html").read_text(encoding="utf-8")
     assert "a.weight" in page and 'class="dot"' in page and "stay as they are: b.weight" in page and "<script>" in page
     assert f">{row['after']:.2f}</td>" in page and Path("t.csv").read_text().startswith("name,format,tokens,damping")

@@ -350,3 +350,10 @@ def test_watch_counts_saturated_values() -> None:
     with pytest.raises(ValueError, match="watched already"):
         hc.training.Watch([state])
     assert "<svg" in report._repr_html_()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, 1.5, True])
+def test_a_wrong_seed_of_a_step_is_named(seed: Any) -> None:
+    x, w, dy = (np.ones(shape, np.float32) for shape in ((4, 32), (32, 32), (4, 32)))
+    with pytest.raises((ValueError, TypeError), match="linear_step: seed is"):
+        hc.training.linear_step(x, w, dy, "mxfp8", seed=seed)

@@ -77,8 +77,8 @@ def machines() -> Iterator[Example]:
     for dataflow in ("ws", "os", "is"):
         yield Example(
             f"cycles of a 13 x 9 by 9 x 11 product on 4 x 4 cells, {dataflow}",
-            lambda d=dataflow: hw.systolic.simulate(a, b, rows=4, cols=4, dataflow=d).cycles,
-            lambda d=dataflow: hw.systolic.gemm(13, 11, 9, rows=4, cols=4, dataflow=d).cycles, 0,
+            lambda d=dataflow: hw.systolic.simulate(a, b, rows=4, columns=4, dataflow=d).cycles,
+            lambda d=dataflow: hw.systolic.gemm(13, 11, 9, rows=4, columns=4, dataflow=d).cycles, 0,
             "values pulsed through the cells",
         )  # fmt: skip
     yield Example(

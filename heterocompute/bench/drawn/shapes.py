@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from ...hardware.network.builtin import networks
 from ...hardware.network.graph import Flow
-from ...hardware.network.layers import Conv2d, LayerNorm, Linear, Scores, pair
+from ...hardware.network.layers import Conv2d, LayerNorm, Linear, Scores
+from ...hardware.network.windows import pair
 
 __all__ = ["Heads", "Window", "attentions", "matrices", "widths", "windows"]
 

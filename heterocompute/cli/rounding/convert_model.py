@@ -23,6 +23,7 @@ from ..parts import (
     print_line,
     print_table,
 )
+from ..rewriting import add_input_and_output
 from ..study import held_in
 from .ptq import function_of
 
@@ -49,8 +50,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "my_model:score --at-least 0.99 --inputs my_model:run --mix --html gate.html",
     )
     add = Options(parser, "ptq.gate:accept")
-    add("input", "IN", "checkpoint: safetensors, .npz, ...")
-    add("output", "OUT", "file to write; an existing file is replaced")
+    add_input_and_output(add, "checkpoint: safetensors, .npz, ...", "new file")
     add("--ladder", "A,B", "formats, each perhaps with its method: int4-g32/qronos", type=_steps)
     add("--evaluate", "M:F", "module:function, called with the weights; returns a score, the higher the better")
     add("--at-least", "S", type=float)

@@ -33,10 +33,21 @@ _FIGURES: Mapping[str, tuple[str, int]] = {
     "bandwidth_gb_s": ("bandwidth", 10**9),
     "tdp_w": ("tdp", 1),
     "die_mm2": ("die_mm2", 1),
+    "memory": ("memory", 1),  # as `Device` takes them, in base units
+    "on_chip": ("on_chip", 1),
+    "bandwidth": ("bandwidth", 1),
+    "tdp": ("tdp", 1),
 }
-_RATES = ("peak_tops", "sparse_tops")
+_RATES: Mapping[str, tuple[str, int]] = {
+    "peak_tops": ("peak", 10**12),
+    "sparse_tops": ("sparse", 10**12),
+    "links_gb_s": ("links", 10**9),
+    "peak": ("peak", 1),
+    "sparse": ("sparse", 1),
+    "links": ("links", 1),
+}
 _TEXTS = ("title", "kind", "process", "note")
-_OTHERS = ("year", "aliases", "links_gb_s", "clock", "source", "unverified")
+_OTHERS = ("year", "aliases", "clock", "source", "unverified")
 
 
 def device(name: str | Device) -> Device:
@@ -45,7 +56,8 @@ def device(name: str | Device) -> Device:
     Parameters
     ----------
     name : str or Device
-        ``"<chip>-<variant>"`` in lower case, such as ``"a100-sxm-80gb"``; ``"host"`` is this machine (see `host`).
+        ``"<chip>-<variant>"`` in lower case, such as ``"a100-sxm-80gb"``; ``"host"`` is this machine (see `host`);
+        or the path of a TOML file with one device (see `load_devices`).
 
     Returns
     -------
@@ -54,7 +66,7 @@ def device(name: str | Device) -> Device:
     Raises
     ------
     ValueError
-        The device is unknown; the message has the nearest names.
+        The device is unknown; the message has the nearest names. Or a file has several devices.
     TypeError
         name is neither a str nor a Device.
 
@@ -68,6 +80,15 @@ def device(name: str | Device) -> Device:
         return name
     if not isinstance(name, str):
         raise WrongType(f"device: {shown(name)} of type {type(name).__name__}, expected a name or a Device")
+    if name.endswith(".toml"):
+        found = list(load_devices(name).values())
+        if len(found) != 1:
+            words = ", ".join(printable(one.name) for one in found) or "none"
+            raise WrongValue(
+                f"device: {shown(name)} has {words}, expected one device; hw.load_devices reads all "
+                "(--device-file of the command line)"
+            )
+        return found[0]
     plain = name.strip().lower().replace("_", "-").replace(" ", "-")
     if plain == "host":
         return host()
@@ -75,10 +96,8 @@ def device(name: str | Device) -> Device:
     names = {alias: one for one in table.values() for alias in (one.name, *one.aliases)}
     if plain not in names:
         starts = [one for one in names if plain and one.startswith(plain[:64])]
-        found = list(dict.fromkeys([*starts, *near_words(plain, names, 4)]))[:5]
-        words = f"the nearest are {', '.join(found)}" if found else "'heterocompute devices' and hw.devices() list them"
-        if plain.endswith(".toml"):
-            words = "hw.load_devices reads a file of devices, and --file of the command line, which then takes a name"
+        near = list(dict.fromkeys([*starts, *near_words(plain, names, 4)]))[:5]
+        words = f"the nearest are {', '.join(near)}" if near else "'heterocompute devices' and hw.devices() list them"
         raise WrongValue(f"device: {shown(name)} is not a known device; {words}")
     return names[plain]
 
@@ -94,12 +113,18 @@ def as_devices(function: str, values: object) -> list[Device]:
 
     Raises
     ------
-    TypeError
-        The value cannot be iterated.
+    ValueError, TypeError
+        A name is unknown; or the value cannot be iterated.
     """
-    if isinstance(values, (str, Device)):
-        return [device(values)]
-    return [device(one) for one in as_list(values, f"{function}: devices", "names of devices or Devices")]
+    listed = (
+        [values]
+        if isinstance(values, (str, Device))
+        else as_list(values, f"{function}: devices", "names of devices or Devices")
+    )
+    try:
+        return [device(one) for one in listed]
+    except (WrongValue, WrongType) as error:
+        raise type(error)(f"{function}: {str(error).removeprefix('device: ')}") from None
 
 
 def devices(kind: str | None = None, year: int | None = None) -> dict[str, Device]:
@@ -144,8 +169,9 @@ def load_devices(path: str | os.PathLike[str]) -> dict[str, Device]:
     Parameters
     ----------
     path : str or os.PathLike
-        Keys of a block: title, kind, year, process, aliases, peak_tops, sparse_tops, memory_gib or memory_gb,
-        on_chip_mib or on_chip_mb, bandwidth_gb_s, tdp_w, die_mm2, links_gb_s, clock, source, unverified, note.
+        The keys of a block are the arguments of `Device`, in base units: ``peak = { int8 = 4e12 }``. Keys with a unit
+        are the same in that unit: peak_tops, sparse_tops, memory_gib, memory_gb, on_chip_mib, on_chip_mb,
+        bandwidth_gb_s, tdp_w, links_gb_s. The clock has ``{ units, per_clock, ghz }`` for each type.
 
     Returns
     -------
@@ -215,9 +241,12 @@ def _device(name: str, block: Mapping[str, Any], sources: Mapping[str, str], whe
             if attribute in options:
                 raise WrongValue(f"{where}: {key} and another unit of it, expected one of them")
             options[attribute] = _scaled(where, key, block[key], factor)
-    for key, attribute, factor in (("peak_tops", "peak", 10**12), ("sparse_tops", "sparse", 10**12),
-                                   ("links_gb_s", "links", 10**9)):  # fmt: skip
-        rates = _mapping(where, key, block.get(key, {}))
+    for key, (attribute, factor) in _RATES.items():
+        if key not in block:
+            continue
+        if attribute in options:
+            raise WrongValue(f"{where}: {key} and another unit of it, expected one of them")
+        rates = _mapping(where, key, block[key])
         options[attribute] = {one: _scaled(where, f"{key}.{one}", rate, factor) for one, rate in rates.items()}
     if "year" in block:
         if not isinstance(block["year"], int) or isinstance(block["year"], bool):
@@ -271,7 +300,7 @@ def _mapping(where: str, key: str, value: object) -> Mapping[str, Any]:
 def _scaled(where: str, key: str, value: object, factor: int) -> float:
     """Scale in decimals, so that 989.4 TOPS are exactly 989.4e12."""
     number = Decimal(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else Decimal(0)
-    if not number.is_finite() or not 0 < number <= 10**12 or not float(number):
+    if not number.is_finite() or not 0 < number * factor <= 10**24 or not float(number):
         raise WrongValue(f"{where}: {key} is {_short_name(value)}, expected a positive number")
     return float(number * factor)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.lazy import renamed
-from ...base.values import check_count, check_number, is_several
+from ...base.values import as_int, check_count, check_number, is_several
 from ...formats import Format
 from ...report.files import write_figure
 from ...report.hardware import line_figure
@@ -101,7 +101,7 @@ def compare(
     _refuse_devices(network)
     chips = as_devices("compare", devices)
     whole = as_network(network, input_shape)
-    step = whole if context is None else whole.decoding(context)
+    step = whole if context is None else whole.decoding(as_int(context, "compare: context", 0))
     if price is not None and not isinstance(price, Mapping):
         raise WrongType(f"compare: price is {shown(price)}, expected a mapping of devices to numbers")
     prices = dict(price or {})

@@ -15,7 +15,7 @@ from ...base.errors import Unsupported, WrongValue
 from ...base.lazy import renamed
 from ...base.notebooks.shown import Shown
 from ...base.values import Rng, check_choice, seed_from
-from ...report.table import can_steer, terminal
+from ...report.table import can_steer, rich_console
 from .accesses import Stats, evaluate
 from .arch import Arch
 from .dataflow import DATAFLOWS, space
@@ -311,6 +311,6 @@ def _bar(progress: bool | None, total: int) -> Iterator[Callable[[int], None]]:
         return
     from rich.progress import Progress  # 30 ms
 
-    with Progress(console=terminal(sys.stderr), transient=True) as bar:
+    with Progress(console=rich_console(sys.stderr), transient=True) as bar:
         task = bar.add_task("search", total=total)
         yield lambda done: bar.update(task, completed=done)

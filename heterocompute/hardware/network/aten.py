@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base.errors import WrongValue
-from .layers import Conv2d, Layer, Product, Shape
+from .layers import Conv2d, Layer, Product
 from .plain import AvgPool2d, MaxPool2d
+from .windows import Shape
 
 #: The arguments that are multiplied; a vector counts as a matrix of one row or column.
 MATRICES = {"mm": (0, 1), "bmm": (0, 1), "mv": (0, 1), "dot": (0, 1), "vdot": (0, 1), "_int_mm": (0, 1),

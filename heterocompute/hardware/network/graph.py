@@ -17,9 +17,10 @@ from ...base.cached import cached
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.values import as_list, check_count, check_fields, check_text
 from .heads import FusedAttention, Sinks
-from .layers import Context, Layer, Linear, Scores, Shape
+from .layers import Context, Layer, Linear, Scores
 from .loops import Loops, loops_of
 from .plain import Add, Softmax
+from .windows import Shape
 
 INPUT = "input"
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ...base.errors import WrongValue, shown
 from ...base.values import check_fields
-from .layers import Context, Layer, Scores, Shape, want_image, want_last
+from .layers import Context, Layer, Scores
+from .windows import Shape, want_image, want_last
 
 
 @dataclass(frozen=True)

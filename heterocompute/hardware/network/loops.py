@@ -14,7 +14,8 @@ from ...base.errors import WrongValue
 from ...base.values import check_fields
 from ..mapper.problem import Problem
 from .heads import Experts
-from .layers import Conv2d, Product, pair
+from .layers import Conv2d, Product
+from .windows import pair
 
 if TYPE_CHECKING:
     from .graph import Flow

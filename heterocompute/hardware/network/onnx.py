@@ -19,10 +19,11 @@ from ...base.regular import open_regular
 from ...base.texts import decoded, file_name, quoted, shortened
 from .einsum import labels, products
 from .graph import INPUT, Network, Node, check_shape
-from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Product, Shape, TimesMatrix
+from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Product, TimesMatrix
 from .onnx_products import is_product, sizes_of
 from .onnx_shapes import SAMPLES, Conditional, has_branches, prepared, shaped, without_branches
 from .plain import Activation, AdaptiveAvgPool2d, Add, AvgPool2d, MaxPool2d
+from .windows import Shape
 
 ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Gelu": "gelu", "Clip": "relu6"}
 SKIPPED = {"Identity", "Dropout"}

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 
 from ...base.errors import WrongValue, shown
-from .layers import Layer, Pair, Shape, pair, want_image, window
+from .layers import Layer
+from .windows import Pair, Shape, pair, want_image, window
 
 __all__ = [
     "Activation",

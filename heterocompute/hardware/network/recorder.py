@@ -19,9 +19,10 @@ from . import aten
 from .aten import ACTIVATIONS, ALIASES, MAKERS, MATRICES, is_refused
 from .graph import INPUT, Node
 from .heads import Experts
-from .layers import BatchNorm2d, Conv2d, Embedding, Layer, LayerNorm, Linear, MatMul, Product, Shape
+from .layers import BatchNorm2d, Conv2d, Embedding, Layer, LayerNorm, Linear, MatMul, Product
 from .onnx import Operator
 from .plain import Activation, AdaptiveAvgPool2d, Add, Concat, Softmax
+from .windows import Shape
 
 
 class Recorder:

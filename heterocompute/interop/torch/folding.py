@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from ...base.errors import WrongValue, shown
+from ...base.texts import counted
 from ...base.values import as_real
 from ...formats import Format
 from ...products.quantize import fake_quantize, quantize
@@ -27,6 +28,7 @@ from .walk import Layer
 
 Array = np.ndarray[Any, Any]
 
+SHOWN = 3  # layers that a message names
 ALPHAS = tuple(i / 10 for i in range(1, 10))
 CLOSE = 1e-4  # of the largest output: two models that are equal except for float32 rounding
 POSITIVE = ("ReLU", "LeakyReLU", "Identity", "Dropout")  # scales above 0 pass through them
@@ -80,7 +82,7 @@ def folded(
     Raises
     ------
     ValueError
-        alpha is not a number from 0 to 1, or no layer can take scales; the message has the first reason.
+        alpha is not a number from 0 to 1, or no layer can take scales; the message has layers and reasons.
     """
     alphas: tuple[float, ...] = ALPHAS
     if alpha != "search":
@@ -106,8 +108,10 @@ def folded(
         for layer in group.layers:
             rows[layer.name] = row
     if not any(row["left"] == "" for row in rows.values()):
-        name, row = next(iter(rows.items()), ("the model", {"left": "it has no linear layer to pack"}))
-        raise WrongValue(f"convert: {way} moves no scales: {name}: {row['left']}")
+        first = [f"{name}: {row['left']}" for name, row in rows.items()][:SHOWN]
+        more = f"; and {counted(len(rows) - SHOWN, 'layer')} more" if len(rows) > SHOWN else ""
+        words = "; ".join(first) or "the model has no linear layer to pack"
+        raise WrongValue(f"convert: {way} moves no scales: {words}{more}")
     return Folded(small, rows)
 
 
@@ -170,9 +174,11 @@ def _groups(model: Any, layers: list[Layer], batches: Divided) -> tuple[list[Gro
 
 def _why_not(producer: Any, width: int) -> str:
     """Return why a module cannot take the inverse scales of its outputs; empty if it can."""
-    weight = None if producer is None else producer._parameters.get("weight")
+    if producer is None:
+        return "its input is not the output of a norm or linear layer, which would take the scales"
+    weight = producer._parameters.get("weight")
     if weight is None:
-        return "the layer before it is no norm or linear layer with a weight of its own"
+        return f"the layer before it is a {type(producer).__name__}, expected a norm or linear layer"
     is_norm = "Norm" in type(producer).__name__ and "Batch" not in type(producer).__name__
     if is_norm and tuple(weight.shape) == (width,):
         return ""

@@ -162,7 +162,8 @@ def attention(
     scores = None if sinks is None else as_floats(sinks, "attention: sinks")
     if scores is not None and scores.shape != (heads,):
         raise WrongValue(f"attention: sinks have shape {scores.shape}, expected ({heads},)")
-    joined = None if bias is None else as_floats(bias, "attention: bias")
+    with np.errstate(over="ignore"):  # a value beyond float32 is refused below
+        joined = None if bias is None else as_floats(bias, "attention: bias")
     if joined is not None and joined.shape != (heads, k_shape[2]):
         raise WrongValue(f"attention: bias has shape {joined.shape}, expected {(heads, k_shape[2])}")
     if joined is not None:

@@ -12,7 +12,7 @@ from ...arrays.dense import as_array
 from ...base.errors import WrongValue
 from ...base.float_env import counts_subnormals
 from ...base.lazy import renamed
-from ...base.values import Rng, seed_from
+from ...base.values import Rng, as_int, seed_from
 from .layer import LayerState
 from .named import as_recipe
 from .recipe import Recipe
@@ -80,7 +80,7 @@ def linear_step(
     chosen = as_recipe(recipe, "linear_step: recipe")
     seed = seed_from("linear_step", seed, rng, None)
     if seed is not None:
-        chosen = replace(chosen, seed=seed)
+        chosen = replace(chosen, seed=as_int(seed, "linear_step: seed", 0, 2**64 - 1))
     values, weights, slopes = (np.asarray(as_array(one, f"linear_step: {name}"), np.float32)
                                for name, one in (("x", x), ("w", w), ("dy", dy)))  # fmt: skip
     if not values.ndim == weights.ndim == slopes.ndim == 2 or values.shape[1] != weights.shape[1] or slopes.shape != (

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import counts_subnormals
+from ...base.lazy import renamed
 from ...base.texts import counted
 from ...base.values import Rng, as_int, check_flag, seed_from
 from .chat.conversation import Answer, Following
@@ -119,10 +120,11 @@ class LanguageModel(Model):
         return found.reshape(*some.shape, self.shape.vocabulary)
 
     @counts_subnormals
+    @renamed(n="tokens")
     def generate(
         self,
         prompt: Any = None,
-        n: int = 64,
+        tokens: int = 64,
         temperature: float = 0.0,
         seed: int = 0,
         weights: Mapping[str, Any] | None = None,
@@ -146,7 +148,7 @@ class LanguageModel(Model):
         ----------
         prompt : str, array_like of int (tokens,) or (batch, tokens), or a list of texts or of tokens of any length
             Several prompts share matmuls, and each gets the continuation that it gets alone.
-        n : int
+        tokens : int
             Maximum number of tokens to add. Generation stops earlier at the end-of-text token.
         temperature : float
             0 selects the most likely token. Otherwise tokens are drawn from softmax(logits / temperature).
@@ -172,8 +174,8 @@ class LanguageModel(Model):
         Returns
         -------
         str or ndarray of int64
-            The continuation without the prompt: a str for a str or messages, a list of str for a list, tokens (n,) or
-            (batch, n) for tokens. A finished sequence of a batch repeats the end-of-text token.
+            The continuation without the prompt: a str for a str or messages, a list of str for a list, tokens (m,) or
+            (batch, m) for tokens. A finished sequence of a batch repeats the end-of-text token.
 
         Raises
         ------
@@ -191,7 +193,7 @@ class LanguageModel(Model):
         The capital of France is Paris.
         """
         seed = seed_from("generate", seed, rng)
-        way, count = RunOptions(weights, activations, kv_cache, emulate), as_int(n, "generate: n", 0)
+        way, count = RunOptions(weights, activations, kv_cache, emulate), as_int(tokens, "generate: tokens", 0)
         sampling = Sampling(temperature, top_k, top_p, min_p, seed).checked("generate")
         stops, is_streamed = stops_of(stop, "generate"), check_flag("generate", "stream", stream)
         if (prompt is None) == (messages is None):
@@ -259,8 +261,8 @@ class LanguageModel(Model):
     def _check_room(self, tokens: int, count: int) -> None:
         if tokens + count > self.shape.context:
             raise WrongValue(
-                f"generate: the prompt of {counted(tokens, 'token')} and n of {count} are more than the context of "
-                f"{self.shape.context} tokens; shorten the prompt or n"
+                f"generate: the prompt of {counted(tokens, 'token')} and tokens of {count} are more than the context "
+                f"of {self.shape.context} tokens; shorten the prompt or lower tokens"
             )
 
     def _each(self, sequences: list[IntArray], count: int, sampling: Sampling, way: RunOptions) -> list[list[int]]:

@@ -54,7 +54,10 @@ def test_smoothing_restores_the_dB_that_outlier_channels_cost() -> None:
         assert output_db(model, small, x) > plain + 3
         rows = {row["name"]: row for row in ht.report(small).table}
         assert rows["0.gate.weight"]["alpha"] == rows["0.up.weight"]["alpha"] > 0
-        assert rows["0.down.weight"]["alpha"] is None and "no norm or linear layer" in rows["0.down.weight"]["left"]
+        assert (
+            rows["0.down.weight"]["alpha"] is None
+            and "not the output of a norm or linear layer" in rows["0.down.weight"]["left"]
+        )
     for name, value in model.state_dict().items():
         assert torch.equal(value, state[name])
 
@@ -88,6 +91,10 @@ def test_scales_pass_relu_and_a_tensor_that_others_read_keeps_its_scale() -> Non
     with torch.no_grad():
         net[0].norm.weight[:4] *= 30
     with pytest.raises(ValueError, match="convert: smooth moves no scales: 0.down.weight"):
+        ht.convert(net, "int8", activations="int8", inputs=x, smooth="search")
+    net = torch.nn.Sequential(torch.nn.Linear(D, D), torch.nn.GELU(), torch.nn.Linear(D, D))
+    words = "moves no scales: 0.weight: its input is not the output .*; 2.weight: the layer before it is a GELU"
+    with pytest.raises(ValueError, match=words):
         ht.convert(net, "int8", activations="int8", inputs=x, smooth="search")
 
 

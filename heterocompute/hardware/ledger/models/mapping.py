@@ -65,7 +65,7 @@ def systolic_nm_cycle(row: str) -> float:
     kept, of = map(int, pattern.split(":"))
     m, n, k = (int(one[1:]) for one in dims)
     side = int(cells.partition("x")[0])
-    return systolic.gemm(m, n, k * kept // of, rows=side, cols=side, dataflow="ws").last_cycle
+    return systolic.gemm(m, n, k * kept // of, rows=side, columns=side, dataflow="ws").last_cycle
 
 
 def sparseloop_cycles(row: str) -> float:

@@ -136,7 +136,7 @@ class Chat:
     net : LanguageModel
     weights, activations, kv_cache
         As in `LanguageModel.generate`.
-    n : int
+    tokens : int
         Most tokens of an answer.
     sampling : Sampling
     system : str, optional
@@ -159,11 +159,11 @@ class Chat:
 
     def __init__(
         self, net: LanguageModel, weights: Mapping[str, Any] | None = None, activations: object = None,
-        kv_cache: object = None, n: int = 512, sampling: Sampling = GREEDY, system: str | None = None,
+        kv_cache: object = None, tokens: int = 512, sampling: Sampling = GREEDY, system: str | None = None,
         stop: Sequence[str] = (), template: str | None = None, template_name: str | None = None,
         now: datetime | None = None, against: bool = False,
     ) -> None:  # fmt: skip
-        self._net, self._n, self._sampling, self._stop = net, n, sampling.checked("chat"), tuple(stop)
+        self._net, self._n, self._sampling, self._stop = net, tokens, sampling.checked("chat"), tuple(stop)
         self._template, self._now = (template, template_name), now
         self._way = RunOptions(weights, activations, kv_cache)
         self._follow = Following(net, self._way)
