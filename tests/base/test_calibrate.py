@@ -40,12 +40,29 @@ def test_costs_that_choose_better_are_kept_and_used(tmp_path: Path, monkeypatch:
     x, q = np.random.default_rng(0).standard_normal((4, 64), dtype=np.float32), hc.quantize(np.eye(64), "vsq8-g16-s8")
     wanted = hc.linear(x, q, activations="int8")
     monkeypatch.setattr(calibration, "LEAST", {"product": 1, "conv": 1})
-    regrets = iter((2.0, 1.0))
-    monkeypatch.setattr(calibration, "_regret", lambda *_: next(regrets))
+    monkeypatch.setattr(calibration, "_ratios", lambda points, *_: [2.0] * len(points))
+    held = iter((1.0, 3.0))  # matmuls choose better, convolutions do not
+    monkeypatch.setattr(calibration, "_held_out", lambda points, _: [next(held)] * len(points))
+    build = cache_files.costs_of_build(runtime.run()[0])
     found = hc.calibrate(seconds=0)
-    assert found.path is not None and Path(found.path).parent == tmp_path and (found.before, found.after) == (2, 1)
+    assert found.path is not None and Path(found.path).parent == tmp_path and (found.before, found.after) == (2, 1.5)
+    kept = json.loads(Path(found.path).read_text())
+    assert {
+        kind: any(kept[kind][name] != pytest.approx(list(of)) for name, of in build[kind].items()) for kind in build
+    } == {"product": True, "conv": False}
     assert found.path in hc.show_config(mode="dicts")["costs"]
     assert same_bits(hc.linear(x, q, activations="int8"), wanted)
+
+
+def test_calls_are_judged_by_costs_of_the_other_half() -> None:
+    known = {"a": np.array([1.0, 1]), "b": np.array([1.0, 2])}
+    counts = np.array([1.0, 100])
+    estimates = {name: float(counts @ of) for name, of in known.items()}
+    call = [("a", counts, 500.0, estimates["a"]), ("b", counts, 100.0, estimates["b"])]  # b is faster than expected
+    assert calibration._ratios([call] * 4, known, known) == [5] * 4
+    assert calibration._held_out([call] * 4, known) == [1] * 4
+    odd = [(name, counts, 600 - ns, estimate) for name, counts, ns, estimate in call]  # halves of opposite times
+    assert calibration._held_out([call, odd] * 2, known) == [5] * 4
 
 
 def test_the_file_decides_the_estimates(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@
 #include "base/packed.h"
 
 /* gemm_f32:  c[i * ldc + j] = fmaf chain over k ascending of a[i, k] * b[j, k], from +0 or from c (accumulate).
- * Always the full mr x nr tile. kr = 1. */
-typedef void hc_gemm_f32_fn(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate);
+ * For the first rows <= mr and columns <= nr of the mr x nr tile; the others may be written, too. kr = 1. */
+typedef void hc_gemm_f32_fn(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate, int rows,
+                            int columns);
 
 /* gemm_s8:  c[i * nr + j] = init[j] + sum_k a[i, k] * b[j, k], modulo 2^32, for n_steps steps of kr values.
  * b is int8, with the layout of kr = 4 even if the kernel's kr is a multiple of 4. `form` is the storage of the panel

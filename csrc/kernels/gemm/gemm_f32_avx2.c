@@ -1,29 +1,60 @@
-/* The tiled float32 matmul: 6 rows by 2 registers of columns are 12 accumulators, each a broadcast used twice. */
+/* The tiled float32 matmul: 6 rows by 2 registers of columns are 12 accumulators, each a broadcast used twice. A tile of
+ * fewer rows, or of one register of columns, takes less time.
+ */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
 
-enum { MR = 6, NR = 16 };
+enum { MR = 6, NR = 16, LANES = 8 };
 
-void hc_gemm_f32_avx2(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate) {
+static inline __attribute__((always_inline)) void tile(int64_t k, const float *a, const float *b, float *c, int64_t ldc,
+                                                       bool accumulate, int rows, int registers) {
     __m256 sum[MR][2];
 #pragma GCC unroll 8
-    for (int i = 0; i < MR; i++) {
-        sum[i][0] = accumulate ? _mm256_loadu_ps(c + i * ldc) : _mm256_setzero_ps();
-        sum[i][1] = accumulate ? _mm256_loadu_ps(c + i * ldc + 8) : _mm256_setzero_ps();
-    }
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < registers; j++)
+            sum[i][j] = accumulate ? _mm256_loadu_ps(c + i * ldc + LANES * j) : _mm256_setzero_ps();
     for (; k > 0; k--, a += MR, b += NR) {
-        const __m256 low = _mm256_loadu_ps(b), high = _mm256_loadu_ps(b + 8);
+        const __m256 low = _mm256_loadu_ps(b), high = registers > 1 ? _mm256_loadu_ps(b + LANES) : low;
 #pragma GCC unroll 8
-        for (int i = 0; i < MR; i++) {
+        for (int i = 0; i < rows; i++) {
             const __m256 x = _mm256_broadcast_ss(a + i);
             sum[i][0] = _mm256_fmadd_ps(x, low, sum[i][0]);
-            sum[i][1] = _mm256_fmadd_ps(x, high, sum[i][1]);
+            if (registers > 1)
+                sum[i][1] = _mm256_fmadd_ps(x, high, sum[i][1]);
         }
     }
 #pragma GCC unroll 8
-    for (int i = 0; i < MR; i++) {
-        _mm256_storeu_ps(c + i * ldc, sum[i][0]);
-        _mm256_storeu_ps(c + i * ldc + 8, sum[i][1]);
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < registers; j++)
+            _mm256_storeu_ps(c + i * ldc + LANES * j, sum[i][j]);
+}
+
+#define ROWS(n)                                                                                                        \
+    case n:                                                                                                            \
+        columns > LANES ? tile(k, a, b, c, ldc, accumulate, n, 2) : tile(k, a, b, c, ldc, accumulate, n, 1);           \
+        break;
+
+/* Not inlined: the whole tile is then compiled as it is alone. */
+static __attribute__((noinline)) void part(int64_t k, const float *a, const float *b, float *c, int64_t ldc,
+                                           bool accumulate, int rows, int columns) {
+    switch (rows) {
+        ROWS(1)
+        ROWS(2)
+        ROWS(3)
+        ROWS(4)
+        ROWS(5)
+    default:
+        tile(k, a, b, c, ldc, accumulate, MR, 1);
     }
+}
+
+void hc_gemm_f32_avx2(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate, int rows,
+                      int columns) {
+    if (rows == MR && columns > LANES)
+        tile(k, a, b, c, ldc, accumulate, MR, 2);
+    else
+        part(k, a, b, c, ldc, accumulate, rows, columns);
 }

@@ -5,7 +5,9 @@
 
 enum { MR = 4, NR = 8 };
 
-void hc_gemm_f32_scalar(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate) {
+void hc_gemm_f32_scalar(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate, int rows,
+                        int columns) {
+    (void)rows, (void)columns;
     float sum[MR][NR];
     for (int i = 0; i < MR; i++)
         for (int j = 0; j < NR; j++)

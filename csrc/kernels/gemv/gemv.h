@@ -106,6 +106,9 @@ typedef void hc_gemv_minima_halves_fn(int64_t n, int64_t ld, int64_t n_lines, co
  * less their zero, is at most 15360, and two such sums fit int16 (so are entries of a table, which are at most 30). The sum of a
  * word of bytes below 64 (is_small) is at most 32256.
  *
+ * gemv_scaled_zeros: dots less zeros[row * ld_zeros + s] * x_sums[line * ld_scales + s], for codes without a table; start
+ * is 0. The zero points are integers of 0 to 255, and sums stay inside int32.
+ *
  * gemv_scaled_packed: gemv_scaled for packed codes of 2 to 7 bits. `words` counts the words that the codes fill as
  * bytes, and x is in the order of bytes. There is no scalar kernel: gemv_unpack followed by gemv_scaled is the
  * definition. */
@@ -121,6 +124,10 @@ typedef struct {
     const int8_t *x;
     const int32_t *start;
     const float *x_scales;
+    const float
+        *zeros; /* (n_rows, ld_zeros), gemv_scaled_zeros alone; of each row 16 zeros from any s on may be read */
+    int64_t ld_zeros;
+    const int32_t *x_sums;
     float *out;    /* all 16 rows are written */
     void *scratch; /* HC_GEMV_SCALED_BYTES, aligned to a cache line */
 } hc_gemv_scaled_args;

@@ -108,7 +108,74 @@ INLINE int32_t long_dot(const hc_gemv_dots_args *args, int64_t place, int64_t re
     return _mm512_reduce_add_epi32(_mm512_add_epi32(low, high));
 }
 
+/* The same without a branch. */
+INLINE __m512i load_left(const uint8_t *codes, int64_t left) {
+    return _mm512_maskz_loadu_epi8(_bzhi_u64(~0ull, (unsigned)hc_max(hc_min(left, 64), 0)), codes);
+}
+
+/* The next segments of `registers` registers each, up to `leaves`, 8 or 16, times every line: a register of sums per
+ * segment, then neighbours are added until one register has them all, as in dot_block. */
+INLINE void some_dots(const hc_gemv_dots_args *args, int64_t place, int64_t left, int registers, int leaves,
+                      code_kind kind, __m512i form, int32_t *dots) {
+    const int bits = kind == BYTES ? 8 : 4;
+    const uint8_t *codes = args->codes + place;
+    const int8_t *x = args->x + place * 8 / bits;
+    for (int line = 0; line < args->n_lines; line++, x += args->x_bytes, dots += args->ld) {
+        __m512i sums[16];
+#pragma GCC unroll 16
+        for (int i = 0; i < leaves; i++) {
+            sums[i] = _mm512_setzero_si512();
+#pragma GCC unroll 2
+            for (int r = i * registers; r < (i + 1) * registers; r++) {
+                const __m512i stored =
+                    left == INT64_MAX ? _mm512_loadu_si512(codes + 64 * r) : load_left(codes + 64 * r, left - 64 * r);
+                sums[i] = add_dots(sums[i], unpack(stored, kind, form), bits, x + r * (512 / bits));
+            }
+        }
+#pragma GCC unroll 4
+        for (int n = leaves; n > 1; n /= 2)
+#pragma GCC unroll 8
+            for (int i = 0; i < n / 2; i++)
+                sums[i] = add_pairs(sums[2 * i], sums[2 * i + 1]);
+        if (leaves == 8)
+            sums[0] = add_pairs(sums[0], _mm512_setzero_si512());
+        _mm512_storeu_si512(dots, sums[0]);
+    }
+}
+
+/* Each case is a function of its own: the time of a compiler grows faster than the length of a function. */
+#define SEGMENTS(kind, registers)                                                                                      \
+    static __attribute__((noinline)) void kind##_##registers(const hc_gemv_dots_args *args) {                          \
+        const __m512i form = load_form(args, kind);                                                                    \
+        for (int64_t s = 0, place = 0; s < args->segments; s += 16, place += 1024 * registers) {                       \
+            const int64_t n = args->segments - s, left = args->row_bytes - place;                                      \
+            for (int64_t i = 0; i < hc_min(n, 16) * registers; i++)                                                    \
+                _mm_prefetch(args->codes + place + AHEAD + 64 * i, _MM_HINT_T1);                                       \
+            if (left >= 1024 * registers)                                                                              \
+                some_dots(args, place, INT64_MAX, registers, 16, kind, form, args->dots + s);                          \
+            else if (n > 8)                                                                                            \
+                some_dots(args, place, left, registers, 16, kind, form, args->dots + s);                               \
+            else                                                                                                       \
+                some_dots(args, place, left, registers, 8, kind, form, args->dots + s);                                \
+        }                                                                                                              \
+    }
+SEGMENTS(NIBBLES, 1)
+SEGMENTS(NIBBLES, 2)
+SEGMENTS(TABLED, 1)
+SEGMENTS(TABLED, 2)
+SEGMENTS(BYTES, 1)
+SEGMENTS(BYTES, 2)
+#undef SEGMENTS
+
 INLINE void long_dots(const hc_gemv_dots_args *args, code_kind kind, int64_t registers) {
+    if (registers == 1) {
+        kind == NIBBLES ? NIBBLES_1(args) : kind == TABLED ? TABLED_1(args) : BYTES_1(args);
+        return;
+    }
+    if (registers == 2) {
+        kind == NIBBLES ? NIBBLES_2(args) : kind == TABLED ? TABLED_2(args) : BYTES_2(args);
+        return;
+    }
     const __m512i form = load_form(args, kind);
     const int bits = kind == BYTES ? 8 : 4;
     for (int64_t s = 0, place = 0; s < args->segments; s++, place += 64 * registers)

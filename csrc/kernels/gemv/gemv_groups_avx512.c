@@ -95,17 +95,19 @@ INLINE void add_block(const hc_gemv_floats_args *args, const hc_decoder *d, int6
             }
         }
     }
+    /* Codes after the last column meet an x of +0: only a chain that is then 0 or NaN may have been another one. */
     const int64_t last = g + groups - 1;
-    const bool has_tail = (last + 1) * args->group > args->columns;
+    const __mmask16 tail = (last + 1) * args->group > args->columns ? (__mmask16)(1u << last % 16) : 0;
     for (int r = 0; r < HC_GEMV_ROWS; r++) {
         const __m512 scale = load_scales(args->scales[r], args->scale_bits, g, mask);
         const __m512i special_words = _mm512_movm_epi8(special[r]);
-        unsigned by_definition = has_tail ? 1u << last % 16 : 0;
+        unsigned by_definition = 0;
         if (kind == CODES_FLOAT8)
-            by_definition |= _mm512_test_epi32_mask(special_words, special_words);
+            by_definition = _mm512_test_epi32_mask(special_words, special_words);
         for (int v = 0; v < n_vectors; v++) {
             const int i = r * n_vectors + v;
-            for (unsigned left = by_definition; left; left &= left - 1)
+            const __mmask16 unknown = _mm512_mask_cmp_ps_mask(tail, p[i], _mm512_setzero_ps(), _CMP_EQ_UQ);
+            for (unsigned left = by_definition | unknown; left; left &= left - 1)
                 p[i] = _mm512_mask_mov_ps(p[i], (__mmask16)(left & -left),
                                           _mm512_set1_ps(hc_gemv_chain(args, r, v, g + (int64_t)__builtin_ctz(left))));
             acc[i] = _mm512_mask3_fmadd_ps(scale, p[i], acc[i], mask);

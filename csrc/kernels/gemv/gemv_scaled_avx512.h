@@ -129,9 +129,15 @@ INLINE void load_scales(const hc_gemv_scaled_args *args, const uint8_t *const *f
     lanes_transpose(scales);
 }
 
+/* Zero points of 16 rows, and the sums of x that they multiply. */
+typedef struct {
+    const __m512i *zeros; /* (16 segments), or NULL */
+    const int32_t *x_sums;
+} hc_minus;
+
 /* Adds the next `steps` segments, at most 16. A segment has `slices` slices, or `more` times 4 if slices is 4. */
 INLINE __m512 add_segments(__m512 acc, int64_t steps, int slices, int more, const float *x_scales, const __m512 *scales,
-                           const __m512i (*parts)[QUADS]) {
+                           hc_minus minus, const __m512i (*parts)[QUADS]) {
     const int at_once = slices < 4 ? 4 / slices : 1;
 #pragma GCC unroll 16
     for (int s = 0; s < 16; s += at_once) {
@@ -155,6 +161,9 @@ INLINE __m512 add_segments(__m512 acc, int64_t steps, int slices, int more, cons
             if (s + i >= steps)
                 break;
             const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(x_scales[s + i]), scales[s + i]);
+            if (minus.zeros)
+                dots[i] = _mm512_sub_epi32(
+                    dots[i], _mm512_mullo_epi32(minus.zeros[s + i], _mm512_set1_epi32(minus.x_sums[s + i])));
             acc = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(dots[i]), acc);
         }
     }
@@ -163,41 +172,66 @@ INLINE __m512 add_segments(__m512 acc, int64_t steps, int slices, int more, cons
 
 /* The last segments of a row: add_segments that is not inlined, since it runs once per row. */
 static __attribute__((noinline)) __m512 add_last(__m512 acc, int64_t steps, int slices, int more, const float *x_scales,
-                                                 const __m512 *scales, const __m512i (*parts)[QUADS]) {
-    return slices == 1   ? add_segments(acc, steps, 1, 1, x_scales, scales, parts)
-           : slices == 2 ? add_segments(acc, steps, 2, 1, x_scales, scales, parts)
-                         : add_segments(acc, steps, 4, more, x_scales, scales, parts);
+                                                 const __m512 *scales, hc_minus minus, const __m512i (*parts)[QUADS]) {
+    return slices == 1   ? add_segments(acc, steps, 1, 1, x_scales, scales, minus, parts)
+           : slices == 2 ? add_segments(acc, steps, 2, 1, x_scales, scales, minus, parts)
+                         : add_segments(acc, steps, 4, more, x_scales, scales, minus, parts);
+}
+
+/* Zero points first .. first + steps of 16 rows, as integers with the rows in lanes. */
+static __attribute__((noinline)) void load_zeros(const hc_gemv_scaled_args *args, int64_t first, int64_t steps,
+                                                 __m512i *zeros) {
+    const __mmask16 mask = (__mmask16)(0xffffu >> (16 - steps));
+    __m512 rows[16];
+    for (int i = 0; i < ROWS; i++)
+        rows[i] = _mm512_maskz_loadu_ps(mask, args->zeros + hc_min(i, args->n_rows - 1) * args->ld_zeros + first);
+    lanes_transpose(rows);
+    for (int i = 0; i < 16; i++)
+        zeros[i] = _mm512_cvtps_epi32(rows[i]);
 }
 
 INLINE void add_chains(const hc_gemv_scaled_args *args, const uint8_t *const *from, int64_t first, int64_t n,
-                       int slices, int more, int n_lines, const hc_parts *parts, __m512 *acc) {
+                       int slices, int more, int n_lines, bool has_zeros, const hc_parts *parts, __m512 *acc) {
     for (int64_t s = 0; s < n; s += 16) {
         const int64_t steps = hc_min(n - s, 16), at = s * slices * more / 4;
         __m512 scales[16];
+        __m512i zeros[16];
         load_scales(args, from, first + s, (__mmask16)(0xffffu >> (16 - steps)), scales);
+        if (has_zeros)
+            load_zeros(args, first + s, steps, zeros);
 #pragma GCC unroll 4
         for (int line = 0; line < n_lines; line++) {
             const float *x_scales = args->x_scales + line * args->ld_scales + first + s;
-            acc[line] = steps == 16 ? add_segments(acc[line], 16, slices, more, x_scales, scales, parts[line] + at)
-                                    : add_last(acc[line], steps, slices, more, x_scales, scales, parts[line] + at);
+            const hc_minus minus = {has_zeros ? zeros : NULL,
+                                    has_zeros ? args->x_sums + line * args->ld_scales + first + s : NULL};
+            acc[line] = steps == 16
+                            ? add_segments(acc[line], 16, slices, more, x_scales, scales, minus, parts[line] + at)
+                            : add_last(acc[line], steps, slices, more, x_scales, scales, minus, parts[line] + at);
         }
     }
 }
 
 /* The chains of a chunk. Not inlined, since they are the same for all codes. */
+#define CHAINS(slices, more, has_zeros)                                                                                \
+    (n_lines == 1   ? add_chains(args, from, first, n, slices, more, 1, has_zeros, parts, acc)                         \
+     : n_lines == 2 ? add_chains(args, from, first, n, slices, more, 2, has_zeros, parts, acc)                         \
+                    : add_chains(args, from, first, n, slices, more, 4, has_zeros, parts, acc))
 static __attribute__((noinline)) void add_all_chains(const hc_gemv_scaled_args *args, const uint8_t *const *from,
                                                      int64_t first, int64_t n, int n_lines, const hc_parts *parts,
                                                      __m512 *acc) {
-#define CHAINS(slices, more)                                                                                           \
-    (n_lines == 1   ? add_chains(args, from, first, n, slices, more, 1, parts, acc)                                    \
-     : n_lines == 2 ? add_chains(args, from, first, n, slices, more, 2, parts, acc)                                    \
-                    : add_chains(args, from, first, n, slices, more, 4, parts, acc))
-    args->words == 4 ? CHAINS(1, 1) : args->words == 8 ? CHAINS(2, 1) : CHAINS(4, args->words / 16);
-#undef CHAINS
+    args->words == 4   ? CHAINS(1, 1, false)
+    : args->words == 8 ? CHAINS(2, 1, false)
+                       : CHAINS(4, args->words / 16, false);
 }
+static __attribute__((noinline, unused)) void add_all_zeros(const hc_gemv_scaled_args *args, const uint8_t *const *from,
+                                                            int64_t first, int64_t n, int n_lines,
+                                                            const hc_parts *parts, __m512 *acc) {
+    args->words == 4 ? CHAINS(1, 1, true) : args->words == 8 ? CHAINS(2, 1, true) : CHAINS(4, args->words / 16, true);
+}
+#undef CHAINS
 
 INLINE void gemv_scaled(const hc_gemv_scaled_args *args, const hc_code_loader *loader, int bits, bool tabled,
-                        bool is_small, int n_lines) {
+                        bool is_small, bool has_zeros, int n_lines) {
     const int64_t chunk_segments = CHUNK * 16 / args->words;
     const uint8_t *codes[ROWS], *scales[ROWS];
     hc_parts *parts = args->scratch;
@@ -214,7 +248,8 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, const hc_code_loader *l
         const int64_t from = first * args->words / 16, left = args->segments * args->words * loader->bytes / 16;
         add_chunk(args, loader, codes, from, hc_ceil_div(n * args->words, 16), left - from * loader->bytes,
                   args->segments <= chunk_segments, bits, tabled, is_small, n_lines, parts);
-        add_all_chains(args, scales, first, n, n_lines, (const hc_parts *)parts, acc);
+        has_zeros ? add_all_zeros(args, scales, first, n, n_lines, (const hc_parts *)parts, acc)
+                  : add_all_chains(args, scales, first, n, n_lines, (const hc_parts *)parts, acc);
     }
 #pragma GCC unroll 4
     for (int line = 0; line < n_lines; line++)
@@ -222,10 +257,10 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, const hc_code_loader *l
 }
 
 INLINE void gemv_scaled_bits(const hc_gemv_scaled_args *args, const hc_code_loader *loader, int bits, bool tabled,
-                             bool is_small) {
-    args->n_lines == 1   ? gemv_scaled(args, loader, bits, tabled, is_small, 1)
-    : args->n_lines == 2 ? gemv_scaled(args, loader, bits, tabled, is_small, 2)
-                         : gemv_scaled(args, loader, bits, tabled, is_small, 4);
+                             bool is_small, bool has_zeros) {
+    args->n_lines == 1   ? gemv_scaled(args, loader, bits, tabled, is_small, has_zeros, 1)
+    : args->n_lines == 2 ? gemv_scaled(args, loader, bits, tabled, is_small, has_zeros, 2)
+                         : gemv_scaled(args, loader, bits, tabled, is_small, has_zeros, 4);
 }
 
 #endif

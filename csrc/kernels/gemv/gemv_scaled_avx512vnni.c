@@ -1,4 +1,4 @@
-/* gemv_scaled for codes of 8 and of 4 bits. */
+/* gemv_scaled and gemv_scaled_zeros for codes of 8 and of 4 bits. */
 #include "kernels/gemv/gemv_halves_avx512.h"
 #include "kernels/kernel.h"
 
@@ -18,8 +18,14 @@ INLINE __m512i load_codes(const hc_code_loader *loader, const uint8_t *codes, in
 
 void hc_gemv_scaled_avx512vnni(const hc_gemv_scaled_args *args) {
     const hc_code_loader bytes = {64};
-    args->bits == 4 && args->table ? gemv_scaled_bits(args, &bytes, 4, true, true)
-    : args->bits == 4              ? gemv_scaled_bits(args, &bytes, 4, false, true)
-    : args->is_small               ? gemv_scaled_bits(args, &bytes, 8, false, true)
-                                   : gemv_scaled_bits(args, &bytes, 8, false, false);
+    args->bits == 4 && args->table ? gemv_scaled_bits(args, &bytes, 4, true, true, false)
+    : args->bits == 4              ? gemv_scaled_bits(args, &bytes, 4, false, true, false)
+    : args->is_small               ? gemv_scaled_bits(args, &bytes, 8, false, true, false)
+                                   : gemv_scaled_bits(args, &bytes, 8, false, false, false);
+}
+
+void hc_gemv_scaled_zeros_avx512vnni(const hc_gemv_scaled_args *args) {
+    const hc_code_loader bytes = {64};
+    args->bits == 4 ? gemv_scaled_bits(args, &bytes, 4, false, true, true)
+                    : gemv_scaled_bits(args, &bytes, 8, false, false, true);
 }

@@ -26,6 +26,6 @@ void hc_gemv_scaled_packed_avx512vbmi(const hc_gemv_scaled_args *args) {
                                    .place = _mm512_add_epi8(lane_bytes, _mm512_set1_epi64((int64_t)steps)),
                                    .shift = _mm512_set1_epi64((int64_t)(steps * bits)),
                                    .mask = _mm512_set1_epi8((char)((1 << bits) - 1))};
-    args->bits <= 6 ? gemv_scaled_bits(args, &loader, 8, false, true)
-                    : gemv_scaled_bits(args, &loader, 8, false, false);
+    args->bits <= 6 ? gemv_scaled_bits(args, &loader, 8, false, true, false)
+                    : gemv_scaled_bits(args, &loader, 8, false, false, false);
 }

@@ -263,15 +263,19 @@ float hc_gemv_fold(float *lanes, int n) {
     return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
 }
 
-void hc_gemv_order_groups(const float *x, int64_t ldx, int64_t columns, int64_t group, int n, int n_vectors,
-                          float *out) {
+void hc_gemv_order_groups(const hc_run *run, const float *x, int64_t ldx, int64_t columns, int64_t group, int n,
+                          int n_vectors, float *out) {
+    const int lanes = 16;
+    hc_pack_x32_fn *transpose = HC_PICK(pack_x32, run);
+    const int64_t whole = columns / group;
     for (int v = 0; v < n; v++) {
         const float *from = x + v * ldx;
-        for (int64_t g = 0, k = 0; k < columns; g++, k += group) {
-            float *to = out + (g / 16 * group * n_vectors + v) * 16 + g % 16;
-            for (int64_t i = 0; i < hc_min(columns - k, group); i++)
-                to[i * n_vectors * 16] = from[k + i];
-        }
+        for (int64_t g = 0; g < whole; g += lanes)
+            transpose(from + g * group, group * (int64_t)sizeof(float), (int)hc_min(whole - g, lanes), group,
+                      out + (g * group * n_vectors + v * lanes), n_vectors * lanes, 0);
+        float *to = out + (whole / lanes * group * n_vectors + v) * lanes + whole % lanes;
+        for (int64_t i = 0; i < columns - whole * group; i++)
+            to[i * n_vectors * lanes] = from[whole * group + i];
     }
 }
 

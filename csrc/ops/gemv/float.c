@@ -83,9 +83,21 @@ static void order_rows(int bits, const float *x, int64_t ldx, int64_t columns, i
     for (int k = 0; k < 64; k++)
         place[k] = bits == 32 ? k : bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
     for (int v = 0; v < n; v++)
-        for (int64_t k = 0; k < columns; k += 64)
-            for (int64_t i = 0; i < hc_min(columns - k, 64); i++)
-                out[(k / 64 * n_vectors + v) * 64 + place[i]] = x[v * ldx + k + i];
+        for (int64_t k = 0; k < columns; k += 64) {
+            float *to = out + (k / 64 * n_vectors + v) * 64;
+            const float *from = x + v * ldx + k;
+            const bool is_whole = columns - k >= 64;
+            for (int i = 0; is_whole && bits == 8 && i < 16; i++) /* 64 values with constant places */
+                for (int j = 0; j < 4; j++)
+                    to[j * 16 + i] = from[i * 4 + j];
+            for (int i = 0; is_whole && bits == 4 && i < 8; i++)
+                for (int j = 0; j < 8; j++)
+                    to[j * 8 + i] = from[i * 8 + j];
+            if (is_whole && bits == 32)
+                memcpy(to, from, 64 * sizeof(float));
+            for (int64_t i = 0; !is_whole && i < columns - k; i++)
+                to[place[i]] = from[i];
+        }
 }
 
 bool hc_gemv_fits(const hc_product *product, const hc_geometry *geometry) {
@@ -144,7 +156,7 @@ hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, 
             const float *x = product->vectors + v * ldx;
             const int n = (int)hc_min(n_vectors - v, job.at_once), of = job.chunk_vectors[chunk];
             if (job.has_groups)
-                hc_gemv_order_groups(x, ldx, geometry->columns, geometry->group, n, of, next);
+                hc_gemv_order_groups(run, x, ldx, geometry->columns, geometry->group, n, of, next);
             else
                 order_rows(weights->bits, x, ldx, geometry->columns, n, of, next);
         }

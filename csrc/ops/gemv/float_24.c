@@ -158,8 +158,8 @@ hc_status hc_gemv_float_24_run(const hc_product *p, hc_error *error) {
         for (int chunk = 0; chunk < job.n_chunks; next += places * job.chunk_vectors[chunk++]) {
             const int64_t v = chunk * HC_GEMV_VECTORS;
             job.ordered[chunk] = next;
-            hc_gemv_order_groups(x + v * ldx, ldx, job.whole * span, span, (int)hc_min(n_vectors - v, HC_GEMV_VECTORS),
-                                 job.chunk_vectors[chunk], next);
+            hc_gemv_order_groups(run, x + v * ldx, ldx, job.whole * span, span,
+                                 (int)hc_min(n_vectors - v, HC_GEMV_VECTORS), job.chunk_vectors[chunk], next);
         }
         hc_parallel(n_threads, n_tasks, rows_24, &job);
     } else {

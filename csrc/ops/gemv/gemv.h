@@ -75,8 +75,8 @@ float hc_gemv_fold(float *lanes, int n);
 
 /* Writes n vectors of x in the order of gemv_groups and gemv_24_groups, interleaved with the others of n_vectors:
  * groups next to each other. */
-void hc_gemv_order_groups(const float *x, int64_t ldx, int64_t columns, int64_t group, int n, int n_vectors,
-                          float *out);
+void hc_gemv_order_groups(const hc_run *run, const float *x, int64_t ldx, int64_t columns, int64_t group, int n,
+                          int n_vectors, float *out);
 
 /* Bits of a scale that these kernels read as it is stored, otherwise 0. */
 int hc_gemv_scale_bits(const hc_stored_form *form);

@@ -7,6 +7,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 void hc_integers_scales(const hc_integers_job *job, const hc_gemv_row *row, float *scales) {
     const int64_t parts = hc_ceil_div(job->geometry->group, job->segment), groups = job->geometry->groups;
@@ -37,15 +38,17 @@ bool hc_integers_loads_scales(const hc_integers_job *job) {
                                              (form->scale != HC_SCALE_F16 && form->scale != HC_SCALE_F32));
 }
 
-/* Converts codes of other widths to bytes, and scales that the kernel does not read to float32, for some rows. */
+/* Converts codes of other widths to bytes, and scales that the kernel does not read and zero points to float32, for some
+ * rows. */
 static void spread_rows(const hc_integers_job *job, int64_t block, int64_t n_rows, const hc_integers_scratch *scratch,
                         hc_gemv_scaled_args *args) {
     const hc_gemv_weights *weights = &job->weights;
     const hc_stored_form *form = &weights->form;
     const bool unpacks = weights->unpacks && !job->is_packed;
     const bool loads = hc_integers_loads_scales(job);
+    float *zeros = form->has_zero_points ? scratch->values : NULL;
     const int64_t n = job->padded_segments, stride = unpacks ? hc_round_up(weights->scratch_bytes, HC_CACHE_LINE) : 0;
-    for (int64_t i = 0; (unpacks || loads) && i < n_rows; i++) {
+    for (int64_t i = 0; (unpacks || loads || zeros) && i < n_rows; i++) {
         float *scales = scratch->scales + i * n;
         hc_gemv_row row;
         if (!unpacks && form->scale == HC_SCALE_E8M0) { /* powers of two, and the unit is one, too */
@@ -57,9 +60,13 @@ static void spread_rows(const hc_integers_job *job, int64_t block, int64_t n_row
         hc_gemv_row_load(weights, block + i, loads, scratch->row + i * stride, scales, &row);
         if (loads)
             hc_integers_scales(job, &row, scales);
+        if (zeros)
+            memcpy(zeros + i * n, row.zeros, (size_t)job->segments * sizeof *zeros);
         if (unpacks && i == 0)
             args->codes = row.codes, args->code_stride = stride;
     }
+    args->zeros = zeros;
+    args->ld_zeros = n;
     if (loads) {
         args->scale_bits = 32;
         args->scales = (const uint8_t *)scratch->scales;
@@ -95,6 +102,7 @@ void hc_integers_scaled(const hc_integers_job *job, int64_t block, int64_t n_row
         args.x = job->x + v * job->x_bytes;
         args.start = job->start + v * job->words;
         args.x_scales = job->x_scales + v * job->padded_segments;
+        args.x_sums = job->sums + v * job->padded_segments;
         args.out = y;
         job->scaled(&args);
         for (int line = 0; line < args.n_lines; line++)
@@ -107,7 +115,7 @@ static bool reads_scaled(const hc_integers_job *job) {
     const hc_stored_form *form = &job->weights.form;
     const int64_t words = job->segment * job->weights.bits / 32;
     return job->kind == HC_ORDER_GROUPED && job->n_signed_limbs == 1 && job->segment == job->geometry->group &&
-           !job->densifies && (words == 4 || words == 8 || words == 16 || words == 32) && !form->has_zero_points &&
+           !job->densifies && (words == 4 || words == 8 || words == 16 || words == 32) &&
            form->scale != HC_SCALE_NONE && (!job->weights.as_integers || job->weights.is_short);
 }
 
@@ -115,6 +123,10 @@ void hc_integers_scaled_plan(hc_integers_job *job, const hc_run *run) {
     const hc_stored_form *form = &job->weights.form;
     if (!reads_scaled(job))
         return;
+    if (form->has_zero_points) {
+        job->scaled = job->weights.unpacks ? NULL : HC_PICK(gemv_scaled_zeros, run);
+        return;
+    }
     if (job->weights.unpacks && !job->weights.as_integers && !form->lift)
         job->scaled = HC_PICK(gemv_scaled_packed, run);
     job->is_packed = job->scaled;

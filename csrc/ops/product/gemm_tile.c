@@ -84,7 +84,8 @@ static void multiply_floats(const hc_gemm_job *p, const hc_tile_at *at) {
     if (tile == own && accumulate)
         copy_tile(p, at, own, false);
     p->kernel->fn.gemm_f32(p->kc.steps, (const float *)limb_of(at->a, at->a_panel, 0),
-                           (const float *)limb_of(at->b, at->b_panel, 0), tile, ld, accumulate);
+                           (const float *)limb_of(at->b, at->b_panel, 0), tile, ld, accumulate, (int)at->rows,
+                           (int)at->columns);
     if (tile == own)
         copy_tile(p, at, own, true);
 }

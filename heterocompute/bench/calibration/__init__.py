@@ -68,7 +68,8 @@ class MeasuredCosts:
         The matmuls and convolutions that were timed, by every path.
     before, after : float
         The time of the chosen paths divided by that of the fastest ones, the mean over these calls: with the costs of
-        this build, and with those of this machine.
+        this build, and with those of this machine. A call is judged by costs that are fitted to the other half of the
+        calls. Matmuls or convolutions that are not better with them keep the costs of this build.
     """
 
     processor: str
@@ -129,9 +130,13 @@ def calibrate(seconds: float = SECONDS) -> MeasuredCosts:
             "product": _points(_products(mask), start + SHARE * budget),
             "conv": _points(_convolutions(), start + budget),
         }
-    costs = {kind: _fitted(points[kind], build[kind]) for kind in COSTS}
-    before, after = (_regret(points, of, build) for of in (build, costs))
-    better = after < before and all(len(points[kind]) >= LEAST[kind] for kind in COSTS)
+    ratios = {kind: _ratios(points[kind], build[kind], build[kind]) for kind in COSTS}
+    before, costs, better = float(np.mean(sum(ratios.values(), []))), dict(build), False
+    for kind in COSTS:
+        held = _held_out(points[kind], build[kind])
+        if len(points[kind]) >= LEAST[kind] and np.mean(held) < np.mean(ratios[kind]):
+            costs[kind], ratios[kind], better = _fitted(points[kind], build[kind]), held, True
+    after = float(np.mean(sum(ratios.values(), [])))
     if better:
         keep_costs(mask, costs)
     path = str(costs_file()) if use_costs() is not None and better else None
@@ -244,13 +249,18 @@ def _fitted(points: list[list[Point]], build: dict[str, Array]) -> dict[str, Arr
     return costs
 
 
-def _regret(points: dict[str, list[list[Point]]], costs: dict[str, dict[str, Array]], build: Any) -> float:
-    """Return the mean of the time of the path with the least estimate over that of the fastest path."""
+def _held_out(points: list[list[Point]], build: dict[str, Array]) -> list[float]:
+    """Return the ratios of `_ratios` of each half of the calls, by costs that are fitted to the other half."""
+    halves = points[::2], points[1::2]
+    return [ratio for half, other in (halves, halves[::-1]) for ratio in _ratios(half, _fitted(other, build), build)]
+
+
+def _ratios(points: list[list[Point]], costs: dict[str, Array], build: dict[str, Array]) -> list[float]:
+    """Return the time of the path with the least estimate over that of the fastest path, of each call."""
     ratios = []
-    for kind, calls in points.items():
-        for call in calls:
-            rests = (estimate - float(counts @ build[kind][name]) for name, counts, _, estimate in call)
-            estimates = [float(c @ costs[kind][name]) + r for (name, c, *_), r in zip(call, rests, strict=True)]
-            times = [ns for _, _, ns, _ in call]
-            ratios.append(times[int(np.argmin(estimates))] / min(times))
-    return float(np.mean(ratios)) if ratios else 1.0
+    for call in points:
+        rests = (estimate - float(counts @ build[name]) for name, counts, _, estimate in call)
+        estimates = [float(c @ costs[name]) + r for (name, c, *_), r in zip(call, rests, strict=True)]
+        times = [ns for _, _, ns, _ in call]
+        ratios.append(times[int(np.argmin(estimates))] / min(times))
+    return ratios

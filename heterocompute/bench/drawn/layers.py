@@ -10,13 +10,14 @@ import numpy as np
 
 from ...products import layers
 from ...products.layers.attention import KVCache, attention
+from ...products.layers.transformer import activated
 from ...reference import layers as reference
 from ..measure import expect_equal
 from ..peers import installed
 from .call import Array, Call, Draw, close, sizes_text
 from .shapes import attentions, matrices, widths, windows
 
-OPERATIONS = ("softmax", "gelu", "layer_norm", "rms_norm", "swiglu", "rope", "pool",
+OPERATIONS = ("softmax", "gelu", "gelu_erf", "layer_norm", "rms_norm", "swiglu", "rope", "pool",
               "attention", "attention", "attention", "decoding")  # fmt: skip
 TOKENS = (1, 7, 16, 32, 64, 77, 128, 197, 256, 512)
 CACHES = (None, None, "int8", "int4-g32", "fp8_e4m3fn")
@@ -38,16 +39,17 @@ def draw_layer(draw: Draw, threads: int) -> Call | None:
     if operation == "softmax":
         lead, n = (draw.pick(attentions()).heads, tokens), draw.size(draw.pick((tokens, *TOKENS)))
     else:
-        of_gates = operation in ("gelu", "swiglu")
+        of_gates = operation in ("gelu", "gelu_erf", "swiglu")
         lead, n = (tokens,), draw.size(draw.pick([n for n, _ in matrices()] if of_gates else widths()))
     if np.prod(lead) * n > (1 << 14 if draw.quick else MOST_VALUES):
         return None
     x, dtype = draw.floats(*lead, n)
     weight, bias = draw.normal(n), draw.normal(n)
-    arguments: dict[str, tuple[Any, ...]] = {"softmax": (x,), "gelu": (x,), "layer_norm": (x, weight, bias)}
-    arguments |= {"rms_norm": (x, weight), "swiglu": (x, x[::-1].copy())}
-    given = arguments[operation]
-    run = partial(getattr(layers, operation), *given)
+    arguments: dict[str, tuple[Any, ...]] = {"layer_norm": (x, weight, bias), "rms_norm": (x, weight)}
+    arguments["swiglu"] = (x, x[::-1].copy())
+    given = arguments.get(operation, (x,))
+    is_exact = operation == "gelu_erf"
+    run = partial(activated, operation, x) if is_exact else partial(getattr(layers, operation), *given)
     peers: dict[str, Any] = {}
     torch = installed("torch")
     if torch is not None:
@@ -63,6 +65,7 @@ def _theirs(torch: Any, operation: str, given: tuple[Any, ...]) -> Callable[[], 
     calls: dict[str, Callable[[], Any]] = {
         "softmax": lambda: torch.softmax(x.float(), -1),
         "gelu": lambda: functional.gelu(x.float(), approximate="tanh"),
+        "gelu_erf": lambda: functional.gelu(x.float()),
         "layer_norm": lambda: functional.layer_norm(x.float(), x.shape[-1:], *rest, 1e-5),
         "rms_norm": lambda: functional.rms_norm(x.float(), x.shape[-1:], *rest, 1e-6),
         "swiglu": lambda: functional.silu(x.float()).mul_(rest[0].float()),

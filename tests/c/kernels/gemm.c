@@ -9,9 +9,9 @@
 #define D PRId64
 
 static void f32_definition(const hc_kernel *kernel, int64_t k, const float *a, const float *b, float *c, int64_t ldc,
-                           bool accumulate) {
-    for (int i = 0; i < kernel->mr; i++)
-        for (int j = 0; j < kernel->nr; j++) {
+                           bool accumulate, int rows, int columns) {
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) {
             float sum = accumulate ? c[i * ldc + j] : 0.0f;
             for (int64_t p = 0; p < k; p++)
                 sum = fmaf(a[p * kernel->mr + i], b[p * kernel->nr + j], sum);
@@ -19,24 +19,32 @@ static void f32_definition(const hc_kernel *kernel, int64_t k, const float *a, c
         }
 }
 
-static void f32_case(const hc_kernel *kernel, int64_t k, int64_t ldc, bool accumulate, float_kind kind) {
+static void f32_case(const hc_kernel *kernel, int64_t k, int64_t ldc, bool accumulate, float_kind kind, int rows,
+                     int columns) {
     const int64_t n = (kernel->mr - 1) * ldc + kernel->nr;
-    begin("k %" D ", ldc %" D ", accumulate %d, %s", k, ldc, accumulate, float_kind_name(kind));
+    begin("k %" D ", ldc %" D ", accumulate %d, %s, %d x %d", k, ldc, accumulate, float_kind_name(kind), rows, columns);
     const float *a = floats(k * kernel->mr, kind), *b = floats(k * kernel->nr, kind);
     float *wanted = floats(n, kind), *got = copy_of(wanted, n, 4);
-    f32_definition(kernel, k, a, b, wanted, ldc, accumulate);
-    kernel->fn.gemm_f32(k, a, b, got, ldc, accumulate);
-    same("c", F32, got, wanted, n);
-    BENCH(f32_definition(kernel, k, a, b, wanted, ldc, accumulate), kernel->fn.gemm_f32(k, a, b, got, ldc, accumulate));
+    f32_definition(kernel, k, a, b, wanted, ldc, accumulate, rows, columns);
+    kernel->fn.gemm_f32(k, a, b, got, ldc, accumulate, rows, columns);
+    for (int i = 0; i < rows; i++)
+        same("c", F32, got + i * ldc, wanted + i * ldc, columns);
+    if (rows == kernel->mr && columns == kernel->nr)
+        same("c and what lies between its rows", F32, got, wanted, n);
+    BENCH(f32_definition(kernel, k, a, b, wanted, ldc, accumulate, rows, columns),
+          kernel->fn.gemm_f32(k, a, b, got, ldc, accumulate, rows, columns));
 }
 
 void check_gemm_f32(const hc_kernel *kernel) {
     FOR_EACH(int64_t, k, 0, 1, 2, 3, 4, 5, 8, 13, 64, 127)
     for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
         for (int i = 0; i < 4; i++)
-            f32_case(kernel, *k, kernel->nr + i / 2 * 5, i % 2, (float_kind)kind);
+            f32_case(kernel, *k, kernel->nr + i / 2 * 5, i % 2, (float_kind)kind, kernel->mr, kernel->nr);
+    for (int rows = 1; rows <= kernel->mr; rows++)
+        for (int columns = 1; columns <= kernel->nr; columns += kernel->nr / 4)
+            f32_case(kernel, 13, kernel->nr, rows % 2, PLAIN, rows, columns);
     usual();
-    f32_case(kernel, 256, kernel->nr, false, PLAIN);
+    f32_case(kernel, 256, kernel->nr, false, PLAIN, kernel->mr, kernel->nr);
 }
 
 /* An 8-bit value: int8, or uint8 for the lower bytes of longer integers (a alone). */

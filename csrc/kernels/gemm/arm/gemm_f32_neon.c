@@ -16,7 +16,9 @@ static inline __attribute__((always_inline)) void step(const float *a, const flo
     FOUR_ROWS(0, x0) FOUR_ROWS(4, x1) FOUR_ROWS(8, x2)
 }
 
-void hc_gemm_f32_neon(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate) {
+void hc_gemm_f32_neon(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate, int rows,
+                      int columns) {
+    (void)rows, (void)columns;
     float32x4_t sum[MR][2];
 #pragma GCC unroll 12
     for (int i = 0; i < MR; i++) {
