@@ -118,7 +118,8 @@ bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, b
     const int stored_bits = packed->format->bits;
     weights->unpacks = stored_bits != weights->bits;
     weights->row_bytes = hc_ceil_div(geometry->padded * stored_bits, 8);
-    if (!may_decode && !set_integers(weights, product))
+    const bool has_integers = product->order != HC_ORDER_GEMV; /* otherwise x has floats, and codes become values */
+    if (!may_decode && (has_integers ? !set_integers(weights, product) : hc_form_has_codebook(form)))
         return false;
     const int64_t codes = weights->unpacks ? hc_round_up(geometry->padded + 8, HC_CACHE_LINE) : 0;
     weights->scratch_bytes = 3 * numbers + codes + HC_CACHE_LINE; /* scales, zero points, and bytes before conversion */
