@@ -40,9 +40,13 @@ LAYERS = (  # channels, size of the images, filters, their size, stride, groups
     (128, 28, 128, 3, 2, 1), (256, 7, 256, 3, 1, 1), (64, 56, 64, 1, 1, 1), (256, 14, 64, 1, 1, 1),
     (512, 7, 512, 1, 1, 1), (32, 14, 32, 5, 1, 1), (32, 28, 32, 3, 1, 32), (144, 14, 144, 3, 1, 144),
     (96, 28, 96, 3, 2, 96), (512, 7, 512, 3, 1, 512), (64, 14, 64, 3, 1, 4), (512, 7, 512, 3, 1, 1),
+    (256, 13, 48, 1, 1, 1), (32, 28, 192, 1, 1, 1), (960, 1, 240, 1, 1, 1), (256, 14, 1024, 1, 1, 1),
+    (576, 14, 96, 1, 1, 1), (96, 56, 24, 1, 1, 1), (24, 56, 96, 1, 1, 1), (240, 14, 240, 5, 1, 240),
+    (72, 56, 72, 5, 2, 72), (384, 14, 384, 7, 1, 384), (64, 56, 64, 3, 2, 64), (256, 14, 256, 3, 1, 32),
+    (3, 64, 96, 4, 4, 1),
 )  # fmt: skip
 FILTERS = ("int8", "vsq4-g16-s4", "int4-g32-f16", "nf4-g64")
-IMAGES = (1, 4)
+IMAGES, LAYOUTS = (1, 4), ("NCHW", "NHWC")
 COUNTS = {  # of hc_work and hc_conv_work
     "product": ("codes", "decoded", "unpacked", "limbs", "spread", "products", "wide", "groups", "values"),
     "conv": ("products", "values", "filters", "kept", "images", "windows"),
@@ -101,22 +105,31 @@ def _convolutions(options: Options, isa: str) -> Table:
     options.report_progress(f"{isa}: algorithms of {len(layers)} layers")
     rng = np.random.default_rng(0)
     rows, costs = [], []
-    for (c, size, k, r, stride, groups), text in itertools.product(layers, FILTERS):
+    held = {name: np.array(numbers) for name, numbers in _core.costs(True, runtime.run()[0])}
+    layouts = LAYOUTS[:1] if options.quick else LAYOUTS
+    for (c, size, k, r, stride, groups), text, layout in itertools.product(layers, FILTERS, layouts):
         filters = rng.standard_normal((k, c // groups, r, r), dtype=np.float32)
         w = quantize(filters, text, axis=(2, 3, 1))
         for images, is_kept in itertools.product(IMAGES[:1] if options.quick else IMAGES, (False, True)):
-            x = rng.standard_normal((images, c, size, size), dtype=np.float32)
+            shape = (images, c, size, size) if layout == "NCHW" else (images, size, size, c)
+            x = rng.standard_normal(shape, dtype=np.float32)
+            padding = r // 2 if stride < r else 0
             operands: dict[bytes, Any] | None = {} if is_kept else None
-            call = prepared("plan", x, prepack(w) if is_kept else w, None, stride, r // 2, 1, groups, "int8")
+            call = prepared(
+                "plan", x, prepack(w) if is_kept else w, None, stride, padding, 1, groups, "int8", layout=layout
+            )
             if operands is not None:
                 _core.conv2d(*(*call.core, operands))
             calls: dict[str, Any] = {}
+            rests: dict[str, float] = {}
             chosen, found, _ = _core.explain_conv2d(*(*call.core, operands))
             for name, _, reason, seconds, work, _, _, number in found:
                 if reason is None:
+                    rests[name] = seconds * 1e9 - float(held[number] @ [1.0, *work])
                     calls[name] = (number, work, seconds, _core.conv2d, (*call.arguments_for(name), operands))
-            name = f"{images} x {c} @ {size}, {k} of {r} x {r} {text}, stride {stride}, {groups} groups, kept {is_kept}"
-            row, more = _row(name, calls, found[chosen][0], call.result)
+            where = f"stride {stride}, {groups} groups, {layout}, kept {is_kept}"
+            name = f"{images} x {c} @ {size}, {k} of {r} x {r} {text}, {where}"
+            row, more = _row(name, calls, found[chosen][0], call.result, rests)
             rows.append(row)
             costs += [[isa, *each] for each in more]
     return _table(f"{isa}: algorithm chosen", rows, {"conv": costs})
@@ -129,9 +142,17 @@ def _table(title: str, rows: list[Row], costs: dict[str, list[list[Any]]]) -> Ta
 
 
 def _row(
-    name: str, calls: Mapping[str, tuple[str, Any, float, Callable[..., Any], Any]], chosen: str, out: Array
+    name: str,
+    calls: Mapping[str, tuple[str, Any, float, Callable[..., Any], Any]],
+    chosen: str,
+    out: Array,
+    rests: Mapping[str, float] | None = None,
 ) -> tuple[Row, list[list[Any]]]:
-    """Time calls by path: its number's name, its work, its estimate, a function and the arguments."""
+    """Time calls by path: its number's name, its work, its estimate, a function and the arguments.
+
+    `rests` are the nanoseconds that estimates add to those of the counts, for planes that are transposed. They are no
+    part of the costs.
+    """
     turns: dict[str, list[int]] = {path: [] for path in calls}
     wanted = None
     for path, (*_, function, arguments) in calls.items():
@@ -155,8 +176,9 @@ def _row(
     costs = []
     for path, (number, work, *_) in calls.items():
         rounds = turns[path]
-        spread = float(np.median(rounds)) / min(rounds)
-        costs.append([number, *work, min(rounds), min(rounds) / times[best], spread, len(rounds)])
+        spread, rest = float(np.median(rounds)) / min(rounds), (rests or {}).get(path, 0.0)
+        ns = round(min(rounds) - min(max(rest, 0.0), 0.9 * min(rounds)))
+        costs.append([number, *work, ns, min(rounds) / times[best], spread, len(rounds)])
     return row, costs
 
 

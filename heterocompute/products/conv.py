@@ -109,9 +109,9 @@ def conv2d(
     - "fft" multiplies Fourier transforms of tiles. It suits large filters, which may reach over at most 64 pixels.
 
     "direct", "depthwise", "planes", "implicit" and "im2col" give bitwise identical results. With `activations`,
-    "im2col" and "planes" do not apply, and "direct" applies to 8-bit integers. "depthwise" applies to 8-bit integers
-    and to all float formats and formats with one scale per tap. "winograd2" and "winograd4" sum 8-bit integers
-    exactly, for 3 x 3 filters with stride 1.
+    "im2col" does not apply, "planes" applies to 8-bit integers, and "direct" to these and to all formats that are
+    summed as floats. "depthwise" applies to all of them and to formats with one scale per tap. "winograd2" and
+    "winograd4" sum 8-bit integers exactly, for 3 x 3 filters with stride 1.
 
     On float operands, the Winograd algorithms and "fft" round differently. Mean error against float64, relative to
     "direct":

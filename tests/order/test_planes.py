@@ -82,6 +82,42 @@ def test_bands_and_parts_of_filters_change_nothing(isa: str) -> None:
                     assert same_bits(hc.conv2d(image, w_of, **options), other)
 
 
+@pytest.mark.parametrize("isa", isas("depthwise_f32", "depthwise3_f32"))
+def test_planes_in_bands_have_the_bits_of_adjacent_channels(isa: str) -> None:
+    """Images are transposed in bands, and so are outputs: several images, parts of one, and other types."""
+    rng = np.random.default_rng(4)
+    for n, c, h, w, r, stride in (
+        (3, 70, 7, 7, 3, 1),
+        (2, 33, 21, 19, 5, 2),
+        (1, 97, 60, 41, 3, 2),
+        (1, 20, 9, 300, 7, 1),
+        (9, 300, 14, 9, 3, 1),
+        (1, 640, 29, 11, 5, 1),
+    ):
+        x, filters = rng.standard_normal((n, c, h, w), dtype=np.float32), rng.standard_normal((c, 1, r, r)).astype("f4")
+        bias, options = rng.standard_normal(c, dtype=np.float32), {"stride": stride, "padding": r // 2, "groups": c}
+        last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+        wanted = hc.conv2d(last, filters, bias, **options, layout="NHWC", algorithm="depthwise").transpose(0, 3, 1, 2)
+        gaps = np.zeros((n, c, h, w + 3), np.float32)[..., 2:-1]
+        gaps[...] = x
+        out = np.zeros((n, c + 2, *wanted.shape[2:]), np.float32)
+        half = x.astype(np.float16)
+        for threads in (1, 3):
+            with hc.use(isa=isa, threads=threads):
+                for image in (x, gaps, x.astype(np.float64)):
+                    assert same_bits(hc.conv2d(image, filters, bias, **options, algorithm="depthwise"), wanted), c
+                relu = hc.conv2d(x, filters, bias, **options, algorithm="depthwise", relu=True)
+                assert same_bits(relu, np.maximum(wanted, 0)), c
+                hc.conv2d(x, filters, bias, **options, algorithm="depthwise", out=out[:, 1:-1])
+                assert same_bits(np.ascontiguousarray(out[:, 1:-1]), wanted), c
+                assert not out[:, 0].any() and not out[:, -1].any()
+                whole = hc.conv2d(half.astype(np.float32), filters, **options, algorithm="depthwise")
+                assert same_bits(hc.conv2d(half, filters, **options, algorithm="depthwise"), whole), c
+                dense = rng.standard_normal((24, c, 3, 3), dtype=np.float32)
+                found = hc.conv2d(half, dense, padding=1, algorithm="direct")
+                assert same_bits(found, hc.conv2d(half.astype(np.float32), dense, padding=1, algorithm="planes")), c
+
+
 def test_filters_that_are_packed_once_have_the_same_bits() -> None:
     rng = np.random.default_rng(2)
     x, filters = (

@@ -259,7 +259,7 @@ def test_integers_that_are_not_read_where_they_lie() -> None:
         (q, {"activations": "int16"}, "filters and x have no integers of 8 bits with one scale a row"),
         (q, {"activations": "int8-g4"}, "filters and x have no integers of 8 bits"),
         (q, {"activations": "int8", "padding": 10**8, "stride": 10**8}, "a row of windows takes more than 16 MiB"),
-        (hc.quantize(filters, "nf4-g64", axis=(2, 3, 1)), {"activations": "int8"}, "filters and x have no integers"),
+        (hc.quantize(filters, "int4-g2-f16", axis=(2, 3, 1)), {"activations": "int8"}, "filters and x have no"),
         (hc.quantize(filters, "int8+2:4", axis=(2, 3, 1)), {"activations": "int8"}, "zeros of a pattern are skipped"),
         (q, {"activations": "int8", "algorithm": "depthwise"}, "it is for groups of one channel and one filter"),
         (depthwise, {"activations": "vsq4-g16-s4", "algorithm": "depthwise", "groups": 4}, "x has a scale for every"),
@@ -385,7 +385,7 @@ def test_filters_whose_panels_no_memory_holds_are_refused(shape: Any, algorithm:
 def test_the_table_names_what_it_takes() -> None:
     x, filters = reals((1, 2, 4, 4)), reals((2, 2, 3, 3))
     with bad_argument(ValueError, "algorithm", "unsupported"):
-        hc.conv2d(x, filters, activations="int8", algorithm="direct")
+        hc.conv2d(x, filters, activations="int8", algorithm="im2col")
     chosen, found = explained(np.zeros((0, 2, 4, 4), np.float32), filters)
     assert chosen == -1 and len(found) == len(core.conv_algorithms())
     assert hc.conv2d(np.zeros((0, 2, 4, 4), np.float32), filters, algorithm="direct").shape == (0, 2, 2, 2)
@@ -429,3 +429,43 @@ def test_images_of_wide_rows_are_not_copied() -> None:
     for name, w, groups, step in cases:
         with bad_argument(ValueError, "algorithm", "unsupported"):
             hc.conv2d(x, w, stride=(1, step), groups=groups, algorithm=name)
+
+
+@pytest.mark.parametrize("isa", isas("direct_f32"))
+def test_filters_of_many_taps_are_packed_in_parts(isa: str) -> None:
+    rng = np.random.default_rng(5)
+    for channels, filters, side, groups in ((3, 35, 16, 1), (1, 20, 14, 1), (4, 34, 13, 2), (2, 5, 40, 1)):
+        x = rng.standard_normal((2, channels, 2 * side, 3 * side), dtype=np.float32)
+        w = rng.standard_normal((filters, channels // groups, side, side), dtype=np.float32)
+        wanted = hc.conv2d(x, w, stride=side - 2, groups=groups, algorithm="implicit")
+        for threads in (1, 3):
+            with hc.use(isa=isa, threads=threads):
+                assert same_bits(hc.conv2d(x, w, stride=side - 2, groups=groups, algorithm="direct"), wanted), side
+
+
+@pytest.mark.parametrize("isa", isas("direct_f32", "codes_s8"))
+@pytest.mark.parametrize("text", ["log8-8", "mxfp8_e4m3", "nf4-g64", "int4-g32-f16"])
+def test_codes_of_lines_have_the_bits_of_packed_codes(text: str, isa: str) -> None:
+    """Images in either layout, with gaps between rows and planes, and filters that are summed as floats."""
+    rng = np.random.default_rng(6)
+    for n, channels, filters, side, height, width, groups in (
+        (2, 32, 9, 1, 27, 27, 1),
+        (1, 70, 5, 3, 9, 13, 1),
+        (3, 64, 8, 3, 7, 40, 2),
+    ):
+        x = rng.standard_normal((n, channels, height, width), dtype=np.float32)
+        w = rng.standard_normal((filters, channels // groups, side, side), dtype=np.float32)
+        q = hc.quantize(w, text, axis=(2, 3, 1))
+        options = {"padding": side // 2, "groups": groups, "activations": "int8"}
+        with hc.use(isa="scalar", threads=1):  # of float64, whose codes are packed
+            wanted = hc.conv2d(x.astype(np.float64), q, **options, algorithm="implicit")
+        gaps = np.zeros((n, channels, height + 1, width + 3), np.float32)[:, :, 1:, 2:-1]
+        gaps[...] = x
+        last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+        for threads in (1, 3):
+            with hc.use(isa=isa, threads=threads):
+                for algorithm in ("auto", "implicit") if text == "int4-g32-f16" else ("auto", "implicit", "direct"):
+                    assert same_bits(hc.conv2d(x, q, **options, algorithm=algorithm), wanted), algorithm
+                    assert same_bits(hc.conv2d(gaps, q, **options, algorithm=algorithm), wanted), algorithm
+                    found = hc.conv2d(last, q, **options, algorithm=algorithm, layout="NHWC").transpose(0, 3, 1, 2)
+                    assert same_bits(np.ascontiguousarray(found), wanted), algorithm

@@ -197,3 +197,13 @@ def test_what_is_not_kept_does_not_touch_the_sign_of_zero(isa: str | None) -> No
                 expected = hc.linear(x, q)
             with hc.use(isa=isa):
                 assert same_bits(hc.linear(x, q), expected)
+
+
+@pytest.mark.parametrize("base", ["nf4-g64", "nf4-g16", "mxfp4", "cb4-g32", "int4-g32", "vsq4-g16-s4"])
+def test_codes_of_4_bits_in_2_of_4_have_one_order(base: str) -> None:
+    """Few rows of floats, which kernels of AVX-512 read with the codes as they are stored."""
+    for m, k in ((1, 256), (3, 100), (8, 640)):
+        x, q = reals((m, k), 1), hc.quantize(reals((9, k), 2), f"{base}+2:4")
+        with hc.use(isa="scalar"):
+            expected = hc.linear(x, q)
+        assert same_bits(hc.linear(x, q), expected), (m, k)

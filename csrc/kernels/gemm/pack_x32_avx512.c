@@ -49,7 +49,9 @@ void hc_pack_x32_avx512(const void *rows, int64_t row_bytes, int n_rows, int64_t
                 _mm512_storeu_si512(to + (u + 4 * q + i) * lanes * 4, unit[i]);
         }
     }
-    for (; u + 4 <= units; u += 4) {
+    /* The last four may repeat some. */
+    for (int64_t next = u; units >= 4 && next < units; next += 4) {
+        u = hc_min(next, units - 4);
         __m512i r[4], unit[4];
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++)
@@ -59,7 +61,7 @@ void hc_pack_x32_avx512(const void *rows, int64_t row_bytes, int n_rows, int64_t
         for (int i = 0; i < 4; i++)
             _mm512_mask_storeu_epi32(to + (u + i) * lanes * 4, mask, unit[i]);
     }
-    for (; u < units; u++)
+    for (; units < 4 && u < units; u++)
         for (int i = 0; i < n_rows; i++) {
             uint32_t unit;
             memcpy(&unit, at[i] + u * 4, sizeof unit);

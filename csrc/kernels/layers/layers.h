@@ -30,7 +30,7 @@ typedef void hc_gate_fn(int64_t n, hc_gate_kind kind, const float *x, const floa
 /* pool_max: c[p * n + q], p < down and q < n, is the maximum of the columns q * stride[1] + s - left, s < size[1], that are
  * inside of a plane of height x width pixels. The value of a column is the maximum of its pixels of rows p * stride[0] + r -
  * top, r < size[0]. Both begin with -infinity, and a pixel replaces the maximum so far if it is greater or NaN, r and s
- * ascending. `work` has hc_pool_work floats. */
+ * ascending. `work` has hc_pool_work floats, which are written in whole registers. */
 typedef struct {
     const float *x;
     int64_t height, width, top, left, size[2], stride[2], down, n;
@@ -40,7 +40,7 @@ typedef void hc_pool_max_fn(const hc_pool_plane *plane);
 
 static inline int64_t hc_pool_work(int64_t n, int64_t size, int64_t stride) {
     enum { MOST_LANES = 16 };
-    return (n - 1) * stride + size + 4 * MOST_LANES;
+    return hc_round_up((n - 1) * stride + size, MOST_LANES) + 4 * MOST_LANES;
 }
 
 /* pool_mean: the same windows. A mean is the sum in float64 over r and s ascending, divided by size[0] * size[1] and rounded

@@ -3,7 +3,8 @@
  * tiles, whose windows are found once for all groups, times all panels of filters. If all images fit into a cache and
  * all panels do not, a task is a panel instead, which is packed and multiplied by all tiles before it leaves the cache.
  *
- * Few windows times dense filters pack nothing (direct/few.h).
+ * Few windows times dense filters pack nothing (direct/few.h). Quantized images are rounded to floats first
+ * (quantized/rounded.h).
  *
  * Memory: FILTER_BYTES of panels (at least one panel), and less than 1 MiB per thread: a band of images if kernels
  * cannot read them in place (pixels.h), POINTER_BYTES, and the memory for packing.
@@ -13,6 +14,7 @@
 #include "ops/conv/filters.h"
 #include "ops/conv/pixels.h"
 #include "ops/conv/prepacked.h"
+#include "ops/conv/quantized/rounded.h"
 
 #include <string.h>
 
@@ -270,4 +272,33 @@ hc_status hc_conv_direct_run(const hc_convolution *conv, hc_error *error) {
     hc_pixels_free(&job.pixels);
     hc_free_aligned(job.panels);
     return has_memory ? HC_OK : hc_fail(error, HC_MEMORY, "conv2d: not enough memory for panels of filters");
+}
+
+const char *hc_conv_direct_rounded_refuses(const hc_convolution *conv) {
+    if (conv->activations->m > 0 || (conv->w->packed && conv->w->packed->format.m > 0))
+        return "zeros of a pattern are skipped in panels";
+    if (!hc_lines_make_codes(conv) && conv->shape.group_channels > 1 && conv->window->groups > 1)
+        return "channels of a group would not lie as the format rounds them";
+    return hc_conv_direct_refuses(conv);
+}
+
+hc_conv_work hc_conv_direct_rounded_work(const hc_convolution *conv) {
+    hc_conv_work work = hc_conv_direct_work(conv);
+    work.bytes += hc_rounded_bytes(conv);
+    return work;
+}
+
+hc_status hc_conv_direct_rounded_run(const hc_convolution *conv, hc_error *error) {
+    hc_rounded rounded;
+    hc_status status = hc_rounded_begin(&rounded, conv, error);
+    for (int64_t first = 0; status == HC_OK && first < conv->shape.n; first += rounded.images) {
+        const int64_t n = hc_min(rounded.images, conv->shape.n - first);
+        hc_view x, out;
+        status = hc_rounded_images(&rounded, first, n, error);
+        const hc_convolution part = hc_rounded_part(&rounded, 0, n, &x, &out);
+        if (status == HC_OK)
+            status = hc_conv_direct_run(&part, error);
+    }
+    hc_rounded_free(&rounded);
+    return status;
 }

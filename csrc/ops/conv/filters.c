@@ -132,6 +132,25 @@ void hc_filter_lines(const hc_filter_panels *p, int64_t panel, float *to) {
         pack_lines(p, panel, c, hc_min(fit, channels - c), to + c * s->r * s->s * p->nr);
 }
 
+/* The same of filters of which not even one channel fits: some taps of a channel at a time. */
+static void pack_taps(const hc_filter_panels *p, int64_t panel, float *to, float *lines) {
+    const hc_view *w = p->conv->w->dense;
+    const hc_conv_shape *s = &p->conv->shape;
+    const int64_t taps = s->r * s->s, size = sizeof(float), fit = LINES_BYTES / (p->nr * size);
+    const int64_t count = hc_min(p->nr, p->filters - panel * p->nr);
+    const char *from = (const char *)w->data + (p->first + panel * p->nr) * w->strides[0];
+    memset(lines, 0, (size_t)(fit * p->nr * size));
+    for (int64_t c = 0; c < s->group_channels; c++)
+        for (int64_t first = 0; first < taps; first += fit) {
+            const int64_t some = hc_min(fit, taps - first);
+            for (int64_t i = 0; i < count; i += 16)
+                p->side.pack_x32(from + i * w->strides[0] + (c * taps + first) * size, w->strides[0],
+                                 (int)hc_min(16, count - i), some, lines + i, p->nr, 0);
+            for (int64_t t = 0; t < some; t++)
+                memcpy(to + ((first + t) * s->group_channels + c) * p->nr, lines + t * p->nr, (size_t)(p->nr * size));
+        }
+}
+
 void hc_filter_panel(const hc_filter_panels *p, int64_t panel, float *to, void *scratch) {
     const hc_conv_shape *s = &p->conv->shape;
     const int64_t taps = s->r * s->s, channels = s->group_channels;
@@ -141,7 +160,12 @@ void hc_filter_panel(const hc_filter_panels *p, int64_t panel, float *to, void *
         pack_beside(p, panel, units, tap, to, scratch);
         return;
     }
-    if (!hc_filters_have_lines(p)) {
+    const bool lies = lies_by_channels(p->conv);
+    if (lies && channels > 1 && lines_at_once(p) == 0) {
+        pack_taps(p, panel, to, scratch);
+        return;
+    }
+    if (!lies) {
         hc_panels one = p->side;
         one.panels = (uint8_t *)to;
         hc_pack_panel(&one, &p->kc, panel * p->nr, 0, scratch);

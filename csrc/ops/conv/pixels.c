@@ -12,6 +12,9 @@ enum {
     PERIOD = 4096,    /* bytes between pixels that share a cache set of L1, in which the rows of a tile do not fit */
     FEW_FILTERS = 64, /* fewer filters are not worth the copy */
     FEW_COLUMNS = 64, /* of padding that are copied with a row, even if the row is shorter */
+    TOGETHER = 256,   /* pixels of planes that are copied at once, so that few are in a part of a register */
+    CONVERTED = 64,   /* pixels of other types that are converted at once */
+    STAGED = 64,      /* filters of a task that writes planes */
 };
 
 static bool clash(int64_t step) { return step && step % PERIOD == 0; }
@@ -25,7 +28,13 @@ const char *hc_wide_rows(const hc_convolution *conv, int64_t rows) {
     return fits ? NULL : "the rows of the image that a row of windows needs take more than 40 MiB";
 }
 
-void hc_pixels_init(hc_pixels *p, const hc_convolution *conv, bool may_join, int64_t step) {
+/* True if pixels of a row are next to each other and channels are transposed. */
+static bool is_of_planes(const hc_view *x) {
+    const int64_t size = hc_dtype_size(x->dtype);
+    return x->strides[3] == size && x->strides[1] % size == 0;
+}
+
+static void init(hc_pixels *p, const hc_convolution *conv, bool may_join, int64_t step, int64_t band_bytes) {
     const hc_conv_shape *s = &conv->shape;
     const hc_view *x = conv->x;
     const int64_t size = sizeof(float);
@@ -51,7 +60,7 @@ void hc_pixels_init(hc_pixels *p, const hc_convolution *conv, bool may_join, int
     int64_t floats = 0;
     if (p->copies) {
         const hc_window *window = conv->window;
-        const int64_t limit = BAND_BYTES * conv->run->n_threads;
+        const int64_t limit = band_bytes * conv->run->n_threads;
         p->left = p->joins ? padding : 0;
         p->pixel_step = s->channels * size;
         if (clash(p->pixel_step * window->stride[1]))
@@ -70,6 +79,9 @@ void hc_pixels_init(hc_pixels *p, const hc_convolution *conv, bool may_join, int
         p->image_step = p->height * p->row_step;
         p->n_bands = hc_ceil_div(s->n, p->images) * hc_ceil_div(s->out_height, p->rows);
         floats = p->images * p->image_step / size;
+        p->together = 1;
+        if (p->left == 0 && is_of_planes(x) && x->strides[2] == s->width * x->strides[3])
+            p->together = hc_max(1, hc_min(p->height, TOGETHER / hc_max(s->width, 1)));
     } else {
         p->data = x->data;
         p->image_step = x->strides[0];
@@ -77,6 +89,27 @@ void hc_pixels_init(hc_pixels *p, const hc_convolution *conv, bool may_join, int
         p->pixel_step = x->strides[3];
     }
     p->bytes = (hc_round_up(floats, 16) + hc_round_up(hc_max(s->channels, p->run), 16)) * size;
+}
+
+void hc_pixels_init(hc_pixels *p, const hc_convolution *conv, bool may_join, int64_t step) {
+    init(p, conv, may_join, step, BAND_BYTES);
+}
+
+void hc_pixels_stage(hc_pixels *p, const hc_convolution *conv, int64_t step) {
+    const hc_conv_shape *s = &conv->shape;
+    const hc_view *out = conv->out;
+    const int64_t size = sizeof(float), line = s->out_width * s->filters * size;
+    const bool planes = s->filters > 1 && s->filters <= INT32_MAX / size && out->strides[3] == size &&
+                        out->strides[1] > size && out->strides[1] % size == 0 && out->strides[1] / size <= INT32_MAX &&
+                        out->strides[2] == s->out_width * size;
+    init(p, conv, false, step, planes ? BAND_BYTES / 2 : BAND_BYTES);
+    if (!planes || p->rows * p->images > BAND_BYTES * 2 / 3 * conv->run->n_threads / hc_max(line, 1)) {
+        init(p, conv, false, step, BAND_BYTES);
+        return;
+    }
+    const int64_t steps[4] = {p->rows * line, size, line, s->filters * size};
+    memcpy(p->stage_step, steps, sizeof steps);
+    p->stage_bytes = p->images * p->rows * line;
 }
 
 bool hc_phases_init(hc_pixels *p, const hc_convolution *conv, int64_t step) {
@@ -98,9 +131,10 @@ bool hc_phases_init(hc_pixels *p, const hc_convolution *conv, int64_t step) {
 }
 
 bool hc_pixels_alloc(hc_pixels *p) {
-    p->memory = hc_alloc_aligned(p->bytes);
+    p->memory = hc_alloc_aligned(p->bytes + p->stage_bytes);
     if (!p->memory)
         return false;
+    p->stage = hc_offset(p->memory, p->bytes);
     const int64_t zeros = hc_round_up(hc_max(p->conv->shape.channels, p->run), 16);
     p->zeros = p->memory + p->bytes / (int64_t)sizeof(float) - zeros;
     memset(p->zeros, 0, (size_t)zeros * sizeof(float));
@@ -111,32 +145,54 @@ bool hc_pixels_alloc(hc_pixels *p) {
 
 void hc_pixels_free(hc_pixels *p) { hc_free_aligned(p->memory); }
 
-/* One row of one image of the band. */
-static void copy_row(void *context, int64_t task, int thread) {
+/* n pixels of planes of any type: some are converted, then transposed. */
+static void convert_planes(const hc_pixels *p, const char *from, int64_t n, float *to, int64_t step) {
+    enum { LANES = 16 };
+    const hc_view *x = p->conv->x;
+    const int64_t channels = p->conv->shape.channels, size = hc_dtype_size(x->dtype);
+    float values[LANES * CONVERTED];
+    for (int64_t c = 0; c < channels; c += LANES) {
+        const int some = (int)hc_min(LANES, channels - c);
+        for (int64_t first = 0; first < n; first += CONVERTED) {
+            const int64_t pixels = hc_min(CONVERTED, n - first);
+            for (int i = 0; i < some; i++)
+                hc_read_floats(from + (c + i) * x->strides[1] + first * size, x->dtype, size, pixels,
+                               values + i * CONVERTED);
+            HC_PICK(pack_x32, p->conv->run)
+            (values, CONVERTED * sizeof(float), some, pixels, to + first * step + c, (int)step, 0);
+        }
+    }
+}
+
+/* Some rows of one image of the band, p->together at once. */
+static void copy_rows(void *context, int64_t task, int thread) {
     (void)thread;
     const hc_pixels *p = context;
     const hc_conv_shape *s = &p->conv->shape;
     const hc_view *x = p->conv->x;
-    const int64_t image = task / p->height, h = p->top + task % p->height, channels = s->channels;
+    const int64_t tasks = hc_ceil_div(p->height, p->together), first = task % tasks * p->together;
+    const int64_t image = task / tasks, h = p->top + first, channels = s->channels;
+    const int64_t rows = hc_min(hc_min(p->together, p->height - first), s->height - h), n = rows * s->width;
     const int64_t step = p->pixel_step / (int64_t)sizeof(float);
-    if (h >= s->height)
+    if (rows <= 0)
         return;
     const char *from = (const char *)x->data + (p->image + image) * x->strides[0] + h * x->strides[2];
-    float *to = p->memory + (image * p->image_step + (h - p->top) * p->row_step) / (int64_t)sizeof(float);
+    float *to = p->memory + (image * p->image_step + first * p->row_step) / (int64_t)sizeof(float);
     memset(to, 0, (size_t)(p->left * p->pixel_step));
     to += p->left * step;
-    if (x->dtype == HC_F32 && x->strides[3] == sizeof(float) && x->strides[1] % 4 == 0 && step <= INT32_MAX / 4) {
+    if (is_of_planes(x) && x->dtype == HC_F32 && step <= INT32_MAX / 4) {
         hc_pack_x32_fn *transpose = HC_PICK(pack_x32, p->conv->run);
         for (int64_t c = 0; c < channels; c += 16)
-            transpose(from + c * x->strides[1], x->strides[1], (int)hc_min(16, channels - c), s->width, to + c,
-                      (int)step, 0);
+            transpose(from + c * x->strides[1], x->strides[1], (int)hc_min(16, channels - c), n, to + c, (int)step, 0);
+    } else if (is_of_planes(x) && channels > 1 && step <= INT32_MAX / 4) {
+        convert_planes(p, from, n, to, step);
     } else if (x->strides[1] * channels == x->strides[3] && step == channels) {
-        hc_read_floats(from, x->dtype, x->strides[1], channels * s->width, to);
+        hc_read_floats(from, x->dtype, x->strides[1], channels * n, to);
     } else {
-        for (int64_t w = 0; w < s->width; w++)
+        for (int64_t w = 0; w < n; w++)
             hc_read_floats(from + w * x->strides[3], x->dtype, x->strides[1], channels, to + w * step);
     }
-    memset(to + s->width * step, 0, (size_t)(p->left * p->pixel_step));
+    memset(to + n * step, 0, (size_t)(p->left * p->pixel_step));
 }
 
 /* Copies n values, or pixels of constant size, to every 4 C-th position. */
@@ -203,7 +259,7 @@ void hc_pixels_band(hc_pixels *p, int64_t band) {
     if (!p->copies)
         return;
     p->top = hc_max(0, p->row * window->stride[0] - window->pad_before[0]);
-    hc_parallel(p->conv->run->n_threads, p->n_images * p->height, copy_row, p);
+    hc_parallel(p->conv->run->n_threads, p->n_images * hc_ceil_div(p->height, p->together), copy_rows, p);
 }
 
 /* Output `answer` of the band as image of the band, and row and column of the output. */
@@ -262,21 +318,46 @@ void hc_windows(const hc_pixels *p, int64_t channel, int64_t first, int64_t n, i
 }
 
 static char *place_of(const hc_pixels *p, const hc_answer *at, int64_t filter) {
+    const int64_t *steps = hc_answer_steps(p);
+    if (p->stage_bytes)
+        return (char *)p->stage + at->image * steps[0] + filter * steps[1] + (at->p - p->row) * steps[2] +
+               at->q * steps[3];
+    return (char *)p->conv->out->data + (p->image + at->image) * steps[0] + filter * steps[1] + at->p * steps[2] +
+           at->q * steps[3];
+}
+
+/* Some filters of an image of the band. */
+static void write_planes(void *context, int64_t task, int thread) {
+    (void)thread;
+    enum { LANES = 16 };
+    const hc_pixels *p = context;
+    const hc_conv_shape *s = &p->conv->shape;
     const hc_view *out = p->conv->out;
-    return (char *)out->data + (p->image + at->image) * out->strides[0] + filter * out->strides[1] +
-           at->p * out->strides[2] + at->q * out->strides[3];
+    const int64_t tasks = hc_ceil_div(s->filters, STAGED), filter = task % tasks * STAGED, image = task / tasks;
+    const int64_t some = hc_min(STAGED, s->filters - filter), pixels = p->n_rows * s->out_width;
+    const char *from = (const char *)p->stage + image * p->stage_step[0] + filter * p->stage_step[1];
+    char *to =
+        (char *)out->data + (p->image + image) * out->strides[0] + filter * out->strides[1] + p->row * out->strides[2];
+    for (int64_t i = 0; i < pixels; i += LANES, from += LANES * p->stage_step[3], to += LANES * sizeof(float))
+        HC_PICK(pack_x32, p->conv->run)
+    (from, p->stage_step[3], (int)hc_min(LANES, pixels - i), some, to, (int)(out->strides[1] / 4), 0);
+}
+
+void hc_pixels_end(hc_pixels *p) {
+    if (p->stage_bytes)
+        hc_parallel(p->conv->run->n_threads, p->n_images * hc_ceil_div(p->conv->shape.filters, STAGED), write_planes,
+                    p);
 }
 
 float *hc_answers_at(const hc_pixels *p, int64_t first, int n, int64_t first_filter, int64_t *ld) {
-    const hc_view *out = p->conv->out;
     const hc_conv_shape *s = &p->conv->shape;
-    const int64_t size = sizeof(float), step = out->strides[3];
+    const int64_t *steps = hc_answer_steps(p), size = sizeof(float), step = steps[3];
     const hc_answer at = answer_of(p, first);
     const bool one_row = at.q + n <= s->out_width;
-    const bool rows_follow = out->strides[2] == s->out_width * step;
+    const bool rows_follow = steps[2] == s->out_width * step;
     const bool one_image = (at.p - p->row) * s->out_width + at.q + n <= p->n_rows * s->out_width;
-    const bool images_follow = p->n_rows == s->out_height && out->strides[0] == s->out_height * out->strides[2];
-    if (out->strides[1] != size || step % size || !(one_row || (rows_follow && (one_image || images_follow))))
+    const bool images_follow = p->n_rows == s->out_height && steps[0] == s->out_height * steps[2];
+    if (steps[1] != size || step % size || !(one_row || (rows_follow && (one_image || images_follow))))
         return NULL;
     *ld = step / size;
     return (float *)(void *)place_of(p, &at, first_filter);

@@ -23,8 +23,12 @@ typedef struct {
     int64_t top, height, left; /* copies: first row of x, number of rows, columns before the image */
     const char *data;
     int64_t image_step, row_step, pixel_step; /* bytes */
-    int64_t bytes;                            /* of memory */
+    int64_t together;                         /* rows that are copied at once, as one */
+    int64_t bytes, stage_bytes;               /* of memory */
     float *memory, *zeros;
+    /* outputs of the band with contiguous filters, until hc_pixels_end writes them to planes; otherwise NULL */
+    float *stage;
+    int64_t stage_step[4]; /* bytes, as the steps of a view */
 } hc_pixels;
 
 /* NULL, or why no band of `rows` rows of the image is copied. Depends on the shape alone, since the choice of an
@@ -32,12 +36,22 @@ typedef struct {
 const char *hc_wide_rows(const hc_convolution *conv, int64_t rows);
 /* may_join: runs may be joined. The rows of outputs in a band are a multiple of `step`. */
 void hc_pixels_init(hc_pixels *pixels, const hc_convolution *conv, bool may_join, int64_t step);
+/* The same without joined runs, and outputs have contiguous filters until the end of a band, if their planes are
+ * contiguous in the result. */
+void hc_pixels_stage(hc_pixels *pixels, const hc_convolution *conv, int64_t step);
 /* The same as phases, for stride 2. Returns false, without doing anything, if there are many channels or groups. */
 bool hc_phases_init(hc_pixels *pixels, const hc_convolution *conv, int64_t step);
 bool hc_pixels_alloc(hc_pixels *pixels);
 void hc_pixels_free(hc_pixels *pixels);
 /* Makes band `band` the current one. */
 void hc_pixels_band(hc_pixels *pixels, int64_t band);
+
+/* Writes the outputs of the band to the result, if they are kept in planes there. */
+void hc_pixels_end(hc_pixels *pixels);
+/* Bytes from an image, a filter, a row and a column of outputs to the next, where tiles are written. */
+static inline const int64_t *hc_answer_steps(const hc_pixels *p) {
+    return p->stage_bytes ? p->stage_step : p->conv->out->strides;
+}
 
 /* Start of the values of (image of the band, h, w of x); zeros outside. */
 static inline const float *hc_pixel(const hc_pixels *p, int64_t image, int64_t h, int64_t w) {

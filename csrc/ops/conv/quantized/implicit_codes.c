@@ -1,13 +1,17 @@
 /* `implicit` of quantized images. With codes: windows of integers, where a row is an image (images.h), exact or with
- * one fmaf per segment. With other formats: windows of the rounded values of x (rounded.h).
+ * one fmaf per segment. Codes of int8 are made line by line, others are packed and unpacked. With other formats: windows of the rounded values of x (rounded.h).
  *
  * Memory: the drivers' bound, and the codes and integers, or values, of HC_IMAGE_BYTES of images, at least one image.
  */
+#include "base/threads.h"
+#include "kernels/kernel.h"
 #include "ops/conv/quantized/rounded.h"
 #include "ops/conv/windows.h"
 #include "ops/product/plan.h"
 
 #include <string.h>
+
+enum { CHANNELS = 16, PIXELS = 64, TOGETHER = 1024 }; /* of a tile that is transposed; pixels of a task, at least */
 
 /* The current images as integers, (image, plane, h, w, channel), and their scales. */
 typedef struct {
@@ -18,15 +22,18 @@ typedef struct {
     float *scales;                    /* of images, or of their groups of values */
     int64_t columns, groups;          /* of an image */
     int64_t pixel_groups, group_size; /* groups of a pixel of a plane, 0: one scale per image */
+    int64_t planes, depth;            /* a pixel of a plane has `depth` channels */
+    bool by_lines;                    /* codes are made from lines of x, as those of `direct` */
+    int64_t first;
+    uint32_t *largest; /* magnitudes of lines, as bits */
 } hc_code_images;
 
 static void window_integers(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows,
                             int64_t first_column, int64_t columns, const hc_int_tile *out) {
     const hc_code_images *c = source->context;
     const hc_conv_shape *s = &c->conv->shape;
-    const hc_images *images = c->conv->images;
-    const int64_t length = s->group_channels, depth = images->depth;
-    const int64_t plane = images->planes > 1 ? c->group : 0, channel = images->planes > 1 ? 0 : c->group * length;
+    const int64_t length = s->group_channels, depth = c->depth;
+    const int64_t plane = c->planes > 1 ? c->group : 0, channel = c->planes > 1 ? 0 : c->group * length;
     const int n_limbs = source->form[mode].n_limbs;
     for (int64_t r = 0; r < rows; r++) {
         const hc_corner corner = hc_corner_of(c->conv, first_row + r);
@@ -62,24 +69,96 @@ static void window_integers(const hc_source *source, hc_int_mode mode, int64_t f
     }
 }
 
+static bool are_pixels(const hc_convolution *conv) {
+    const int64_t *strides = conv->x->strides, size = sizeof(float);
+    return strides[1] == size && strides[3] == size * conv->shape.channels;
+}
+
+/* True if codes are made from lines: of int8 with one scale per image, of pixels or planes without gaps in a row. */
+static bool has_lines(const hc_convolution *conv) {
+    const hc_view *x = conv->x;
+    const int64_t *strides = x->strides, size = sizeof(float);
+    return hc_lines_make_codes(conv) && conv->activations->group == 0 && conv->shape.width > 0 &&
+           ((uintptr_t)x->data | (uintptr_t)(strides[0] | strides[1] | strides[2] | strides[3])) % 4 == 0 &&
+           (are_pixels(conv) || strides[3] == size);
+}
+
+/* Rows of pixels that are read as one. */
+static int64_t rows_together(const hc_convolution *conv) {
+    const hc_conv_shape *s = &conv->shape;
+    return conv->x->strides[2] == s->width * conv->x->strides[3] ? hc_max(1, hc_min(s->height, TOGETHER / s->width))
+                                                                 : 1;
+}
+
+static void codes_of(const hc_code_images *c, const float *values, int64_t n, float scale, int8_t *to) {
+    HC_PICK(codes_s8, c->conv->run)(values, n, scale, HC_PANEL_U8, to);
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (int8_t)(to[i] ^ -128);
+}
+
+/* Some rows of a current image. */
+static void lines_task(void *context, int64_t task, int thread) {
+    (void)thread;
+    const hc_code_images *c = context;
+    const hc_conv_shape *s = &c->conv->shape;
+    const hc_view *x = c->conv->x;
+    const int64_t together = rows_together(c->conv), tasks = hc_ceil_div(s->height, together);
+    const int64_t image = task / tasks, row = task % tasks * together, channels = s->channels;
+    const int64_t n = hc_min(together, s->height - row) * s->width;
+    const char *from = (const char *)x->data + (c->first + image) * x->strides[0] + row * x->strides[2];
+    int8_t *to = c->limb[0] + image * c->columns + row * s->width * channels;
+    const float scale = c->scales[image];
+    if (are_pixels(c->conv)) {
+        codes_of(c, (const float *)(const void *)from, n * channels, scale, to);
+        return;
+    }
+    float values[PIXELS * CHANNELS] = {0};
+    int8_t codes[PIXELS * CHANNELS];
+    for (int64_t first = 0; first < n; first += PIXELS, from += PIXELS * sizeof *values)
+        for (int64_t channel = 0; channel < channels; channel += CHANNELS) {
+            const int64_t some = hc_min(CHANNELS, channels - channel), pixels = hc_min(PIXELS, n - first);
+            HC_PICK(pack_x32, c->conv->run)
+            (from + channel * x->strides[1], x->strides[1], (int)some, pixels, values, CHANNELS, 0);
+            codes_of(c, values, pixels * CHANNELS, scale, codes);
+            for (int64_t i = 0; i < pixels; i++)
+                if (some == CHANNELS)
+                    memcpy(to + (first + i) * channels + channel, codes + i * CHANNELS, CHANNELS);
+                else
+                    memcpy(to + (first + i) * channels + channel, codes + i * CHANNELS, (size_t)some);
+        }
+}
+
 static hc_status begin(hc_code_images *c, const hc_convolution *conv, int64_t images, hc_error *error) {
     const hc_geometry *geometry = &conv->images->encoder.geometry;
     const hc_int_mode mode = conv->order == HC_CONV_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
     *c = (hc_code_images){.conv = conv, .mode = mode, .columns = geometry->whole_columns, .groups = geometry->groups};
+    c->by_lines = has_lines(conv);
+    c->planes = c->by_lines ? 1 : conv->images->planes;
+    c->depth = c->by_lines ? conv->shape.channels : conv->images->depth;
     const int n_limbs = hc_integers_of(conv->activations, mode).n_limbs;
     const int64_t scales_at = hc_round_up(n_limbs * images * c->columns, HC_CACHE_LINE);
-    c->memory = hc_alloc_aligned(scales_at + images * (geometry->groups + 1) * (int64_t)sizeof(float));
+    const int64_t lines_at = hc_round_up(scales_at + images * (geometry->groups + 1) * (int64_t)sizeof(float), 64);
+    c->memory = hc_alloc_aligned(lines_at + (c->by_lines ? images * conv->shape.height * 4 : 0));
     if (!c->memory)
         return hc_fail(error, HC_MEMORY, "conv2d: not enough memory for the codes of an image");
     for (int i = 0; i < n_limbs; i++)
         c->limb[i] = c->memory + i * images * c->columns;
     c->scales = (float *)(void *)(c->memory + scales_at);
+    c->largest = (uint32_t *)(void *)(c->memory + lines_at);
     return HC_OK;
 }
 
 /* Makes images [first, first + n) the current ones. */
 static hc_status load(hc_code_images *c, int64_t first, int64_t n, hc_error *error) {
     hc_images *images = c->conv->images;
+    const hc_conv_shape *s = &c->conv->shape;
+    if (c->by_lines) {
+        const hc_status status = hc_images_scales(images, first, n, c->largest, c->scales, error);
+        c->first = first;
+        if (status == HC_OK)
+            hc_parallel(c->conv->run->n_threads, n * hc_ceil_div(s->height, rows_together(c->conv)), lines_task, c);
+        return status;
+    }
     const hc_status status = hc_images_encode(images, first, n, error);
     if (status != HC_OK)
         return status;
@@ -104,8 +183,8 @@ static hc_status multiply(const hc_code_images *c, int64_t first, int64_t n, hc_
     const hc_source w = hc_filter_source(conv, c->group * filters, filters, &context);
     hc_source x = hc_window_source(conv, n);
     x.integers = window_integers;
-    x.form[c->mode] = conv->images->source.form[c->mode];
-    x.group = conv->images->source.group;
+    x.form[c->mode] = hc_integers_of(conv->activations, c->mode);
+    x.group = c->by_lines ? 0 : conv->images->source.group;
     x.context = c;
     const hc_product product = {.run = conv->run,
                                 .order = conv->order == HC_CONV_FOLDED ? HC_ORDER_FOLDED : HC_ORDER_GROUPED,
