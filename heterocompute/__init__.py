@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
     from .arrays.eie import *
     from .arrays.prepacked import *
     from .arrays.quantized import *
+    from .arrays.rotated import *
     from .arrays.sparse import *
     from .base.errors import ArgumentError as ArgumentError
     from .base.runtime import *

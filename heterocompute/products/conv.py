@@ -21,10 +21,10 @@ from ..base.float_env import converted, counts_subnormals
 from ..base.values import check_text
 from ..formats import Format
 from .arguments import FloatArray, as_format, checked_out, core_operand, tell, turned
+from .given.rotated import rotated_images
 from .matmul import _along
 from .place import HERE, Here, place_of
 from .quantize import quantize
-from .rotated import rotated_images
 from .tuned import choice, product_key
 from .window import Padding, Window, as_window, check_channels
 

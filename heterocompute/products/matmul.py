@@ -26,9 +26,9 @@ from ..base.texts import counted
 from ..formats import Format
 from .arguments import Array, FloatArray, as_format, as_matrix, core_operand, is_compressed, tell, with_axis
 from .csr import compressed_product, quick_linear
+from .given.rotated import alike
 from .place import HERE, Here, device_product, place_of
 from .quantize import rounded
-from .rotated import alike
 from .tuned import BLAS, choice, listeners as tuned_changes, operand_text, path_number, product_key
 
 __all__ = ["linear", "matmul"]

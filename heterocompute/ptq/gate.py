@@ -427,7 +427,7 @@ def _rounded(
     Without a calibration run all selected weights are rounded alone.
     """
     if run is not None:
-        more = {"shrinkage": shrinkage} if shrinkage and step.method in CALIBRATED else {}
+        more: dict[str, Any] = {"shrinkage": shrinkage} if shrinkage and step.method in CALIBRATED else {}
         found = quantize(weights, run, step.formats, include=include, exclude=exclude, method=step.method, **more)
         return found.weights, {row["name"]: 10 ** (-row["after"] / 10) for row in found.table}
     rounded, errors = dict(weights), {}

@@ -28,9 +28,9 @@ from ..products.scale_search import no_worse, search_scales
 from ..training.latent import refuse_latent
 from .error import layer_axis
 from .guarantee import Limit, as_published, budget_of, round_within
+from .hadamard.turning import turned_layer
 from .hessian import Hessian, as_matrices
 from .levels import Part, refit_levels
-from .turning import turned_layer
 
 Array = np.ndarray[Any, Any]
 

@@ -249,7 +249,7 @@ def _packed(
     heard: Any = None
     if inputs is not None:
         wanted_formats: Any = table
-        more = {"shrinkage": how.shrinkage} if how.shrinkage else {}
+        more: dict[str, Any] = {"shrinkage": how.shrinkage} if how.shrinkage else {}
         heard = rounded_network(
             model, inputs, wanted_formats, include=include, exclude=exclude, held=False, method=how.rounding, **more
         )

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..arrays.dense import as_array
-from ..arrays.quantized import QuantizedArray
-from ..arrays.rotated import RotatedArray
-from ..base.errors import WrongValue
+from ...arrays.dense import as_array
+from ...arrays.quantized import QuantizedArray
+from ...arrays.rotated import RotatedArray
+from ...base.errors import WrongValue
 
 
 def alike(caller: str, a: Any, b: Any, words: tuple[str, str]) -> tuple[Any, Any]:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.dense import refuse_infinite
-from ..arrays.rotated import FloatArray, rotate, signs
-from ..formats import Rotated
-from .hadamard import rotated_values
-from .hessian import Hessian, as_matrices
+from ...arrays.dense import refuse_infinite
+from ...arrays.rotated import FloatArray, rotate, signs
+from ...formats import Rotated
+from ..hessian import Hessian, as_matrices
+from . import rotated_values
 
 Array = np.ndarray[Any, Any]
 
