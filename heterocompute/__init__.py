@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
     from .arrays.eie import *
     from .arrays.prepacked import *
     from .arrays.quantized import *
+    from .arrays.rotated import *
     from .arrays.sparse import *
     from .base.errors import ArgumentError as ArgumentError
     from .base.runtime import *
@@ -85,6 +86,7 @@ else:  # hidden from type checkers, which would accept any name
             "arrays.eie": "EIEArray EIELoad encode_eie",
             "arrays.prepacked": "Prepacked PrepackedFilters prepack",
             "arrays.quantized": "QuantizedArray",
+            "arrays.rotated": "RotatedArray",
             "arrays.sparse": "SparseArray",
             "base.errors": "ArgumentError",
             "base.runtime": "get_num_threads set_num_threads show_config use",
@@ -97,8 +99,8 @@ else:  # hidden from type checkers, which would accept any name
             "files.finish": "finish_checkpoint",
             "files.opening": "Checkpoint load open_checkpoint",
             "files.safetensors": "save",
-            "formats": "GGML MX NF4 NVFP4 VSQ Affine Codebook Float Format Int Integer Levels Log Minifloat Sparse "
-            "define format formats",
+            "formats": "GGML MX NF4 NVFP4 VSQ Affine Codebook Float Format Int Integer Levels Log Minifloat "
+            "Rotated Sparse define format formats",
             "hardware": "",
             "layers": "",
             "interop.onnx_run": "run_onnx",

@@ -166,10 +166,11 @@ def auto_round(bed: Bed, fmt: str, steps: int) -> Any:
     head, _, group = fmt.partition("-g")
     kept = {n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)} - {*bed.names()}
     ids = torch.cat([one["input_ids"] for one in bed.calibration if one["input_ids"].shape[1] == LENGTH])
+    chosen = ",".join(f"^{one.rstrip('.')}$" for one in bed.blocks)
     running = AutoRound(
         model, bed.tokenizer, bits=int(head.removeprefix("int")), group_size=int(group or -1), sym=True, iters=steps,
         seqlen=LENGTH, nsamples=len(ids), batch_size=4, dataset=[*ids.split(1)], device_map="cpu", amp=False,
-        layer_config={name: {"bits": 16} for name in kept},
+        layer_config={name: {"bits": 16} for name in kept}, to_quant_block_names=chosen,
     )  # fmt: skip
     return running.quantize()[0]
 
@@ -187,7 +188,7 @@ def calls(
         if method == "learned":
             more |= {"steps": steps}
         yield method, lambda more=more: ht.convert(copy.deepcopy(bed.model), recipe, **more)
-        if method in METHODS and (fmt == "mxfp4" or fmt.startswith("int")):
+        if method in METHODS and "+" not in fmt and (fmt == "mxfp4" or fmt.startswith("int")):
             yield f"brevitas {method}", lambda method=method: brevitas(bed, fmt, method, narrow)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base.container import numpy_dtype
-from ..formats import Float, Format, Sparse, has_pattern, is_function
+from ..formats import Float, Format, Sparse, has_pattern, is_function, is_rotated, unrotated
 from .layout import Entry
 
 # Dtypes of `values` in a pattern without a format -> the format whose codes have the same bits.
@@ -72,7 +72,9 @@ def entry_of(fmt: Format, shape: Sequence[int], axis: Sequence[int], dtype: str,
     ValueError
         As of `component_layout`.
     """
-    parts = component_layout(fmt, shape, axis, values)
+    if is_rotated(fmt):
+        fmt.block_of(shape[axis[-1]], "format")
+    parts = component_layout(unrotated(fmt), shape, axis, values)
     names = {key: (np.dtype(dtype).name, tuple(size)) for key, (dtype, size) in parts.items()}
     return Entry(fmt, tuple(shape), tuple(axis), dtype, names)
 
@@ -94,6 +96,9 @@ def stored_bytes(fmt: Format, shape: Sequence[int], axis: Sequence[int]) -> int:
     """Return the bytes of an array in a format, with all components; of a function by its bits."""
     if is_function(fmt):
         return fmt.stored_bytes(math.prod(shape))
+    if is_rotated(fmt):
+        fmt.block_of(shape[axis[-1]], "format")
+        return stored_bytes(fmt.base, shape, axis)
     return sum(dtype.itemsize * math.prod(size) for dtype, size in component_layout(fmt, shape, axis).values())
 
 

@@ -18,6 +18,7 @@ from .base import PackedArray
 from .dense import as_array
 from .foreign import refuse_elsewhere
 from .quantized import QuantizedArray
+from .rotated import RotatedArray
 
 __all__ = ["Prepacked", "PrepackedFilters", "prepack"]
 
@@ -206,6 +207,8 @@ class PrepackedFilters:
 @overload
 def prepack(w: QuantizedArray) -> Prepacked: ...
 @overload
+def prepack(w: RotatedArray) -> RotatedArray: ...
+@overload
 def prepack(w: ArrayLike | PrepackedFilters) -> PrepackedFilters: ...
 @counts_subnormals
 def prepack(w: ArrayLike) -> Any:
@@ -222,15 +225,16 @@ def prepack(w: ArrayLike) -> Any:
 
     Parameters
     ----------
-    w : QuantizedArray, or array_like of floats with shape (K, C / groups, R, S)
+    w : QuantizedArray, RotatedArray, or array_like of floats with shape (K, C / groups, R, S)
         The components of a QuantizedArray become read-only, because the packed panels would not follow a change.
         ``copy.deepcopy(w)`` can be changed and prepacked. Float filters are copied.
 
     Returns
     -------
     Prepacked or PrepackedFilters
-        Accepted in place of w by `matmul`, `linear` and `conv2d`, with bitwise identical results. Memory: about one
-        byte per value in addition to w; for filters see `PrepackedFilters`.
+        Accepted in place of w by `matmul`, `linear` and `conv2d`, with bitwise identical results. For a RotatedArray,
+        one whose `source` is prepacked. Memory: about one byte per value in addition to w; for filters see
+        `PrepackedFilters`.
 
     Raises
     ------
@@ -248,6 +252,8 @@ def prepack(w: ArrayLike) -> Any:
     >>> bool((y == hc.linear(x, q, activations="int8")).all())
     True
     """
+    if isinstance(w, RotatedArray):
+        return RotatedArray(prepack(w.source), w.format)
     if not isinstance(w, QuantizedArray):
         return _filters(w)
     source = w.source if isinstance(w, Prepacked) else w

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import shown
-from ..formats import Format, Sparse, format as parse_format, formats, has_pattern
+from ..formats import Format, Sparse, format as parse_format, formats, has_pattern, unrotated
 from ..products.quantize import quantize
 from ..report.table import Column
 from .parts import UsageError, print_json, print_line, print_table, print_words
@@ -72,7 +72,7 @@ def _asked(text: str, families: dict[str, str]) -> tuple[str, Format]:
         raise UsageError(
             f"there is no family {shown(text)}, expected one of {', '.join(families)}, or a format string"
         ) from None
-    return "pattern" if has_pattern(fmt) else fmt.family, fmt
+    return "pattern" if has_pattern(fmt) else unrotated(fmt).family, fmt
 
 
 def _overview(families: dict[str, str]) -> int:

@@ -17,7 +17,6 @@ from .parts import (
     ProgressBar,
     UsageError,
     add_threads,
-    cache_list,
     format_list,
     interruptible,
     note,
@@ -162,7 +161,7 @@ def _one_format(text: str) -> Any:
 
 
 def _one_cache(text: str) -> Any:
-    found = cache_list(text)
+    found = format_list(text)
     if len(found) != 1:
         raise argparse.ArgumentTypeError(f"{shown(text[:40])}, expected one format")
     return found[0]

@@ -153,16 +153,6 @@ def format_list(text: str) -> list[Any]:
     return [part if part in plain else one_format(part) for part in texts_of(text)]
 
 
-def cache_list(text: str) -> list[Any]:
-    """Return the formats of keys and values of a comma-separated argument, which may end with ``+had``."""
-    found = []
-    for part in texts_of(text):
-        plain = part.removesuffix("+had")
-        one = plain if plain in ("none", "fp32") else one_format(plain)
-        found.append(one if plain == part else f"{one}+had")
-    return found
-
-
 def texts_of(text: str) -> list[str]:
     """Split at the commas between formats, not at those in a definition, which is JSON.
 

@@ -21,7 +21,6 @@ from .parts import (
     UsageError,
     add_patterns,
     add_threads,
-    cache_list,
     format_list,
     interruptible,
     print_json,
@@ -36,7 +35,7 @@ NOT_WITH_DENSITY = ("workers", "formats", "activations", "recipe", "device", "de
                     "labels", "methods", "inputs", "evaluate", "machine")  # fmt: skip
 NOT_WITH_TEXT = ("density", "retrain", "data", "labels", "inputs", "evaluate", "machine")
 LISTS: dict[str, Any] = {"type": format_list, "action": "extend"}
-CACHES: dict[str, Any] = {"type": cache_list, "action": "extend"}
+CACHES: dict[str, Any] = {"type": format_list, "action": "extend"}
 EXAMPLES = 256  # training examples of a built-in network that are used for calibration
 
 
@@ -79,7 +78,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--kv-cache",
         "A,B",
         "with --text: formats of keys and values; 'none' is always added",
-        type=cache_list,
+        type=format_list,
         action="extend",
     )
     add("--methods", "A,B", "rounding methods: rtn (to nearest), search (of scales), gptq, qronos", type=_method_list)

@@ -21,6 +21,7 @@ from ..arrays.eie import EIEArray
 from ..arrays.foreign import as_exported, exports_dlpack, refuse_elsewhere
 from ..arrays.layout import COMPONENTS, DEFINED, FIELDS, KEY, SINGLE, VERSION, Entry, as_path, save_arrays
 from ..arrays.quantized import QuantizedArray
+from ..arrays.rotated import RotatedArray
 from ..arrays.sparse import SparseArray
 from ..base.container import MAX_DIMENSIONS, Reader as Reader
 from ..base.errors import WrongType, WrongValue, printable, shown
@@ -36,7 +37,7 @@ from .layouts.table import check_layout
 
 __all__ = ["Reader", "Writer", "contents", "entries", "read_array", "save"]
 
-KINDS: tuple[type[PackedArray], ...] = (BitmapArray, EIEArray, SparseArray, QuantizedArray)
+KINDS: tuple[type[PackedArray], ...] = (BitmapArray, EIEArray, RotatedArray, SparseArray, QuantizedArray)
 
 
 def entries(reader: Tensors) -> tuple[dict[str, Entry], bool]:
@@ -98,7 +99,7 @@ def _entry(reader: Tensors, name: str, fields: object, may_define: bool) -> Entr
     try:
         is_own = "definition" in fields
         fmt: Any = from_definition(fields["definition"], text) if is_own else text
-        kinds = (QuantizedArray,) if is_own else KINDS
+        kinds = (RotatedArray, QuantizedArray) if is_own else KINDS
         found = (kind._described(fmt, tuple(shape), tuple(axis), dtype, stored) for kind in kinds)
         return next(entry for entry in found if entry is not None)
     except (ValueError, MemoryError, OverflowError, NotImplementedError) as error:
@@ -142,7 +143,7 @@ def read_array(reader: Tensors, name: str, entry: Entry) -> Any:
 
     Returns
     -------
-    QuantizedArray, SparseArray, EIEArray or BitmapArray
+    QuantizedArray, RotatedArray, SparseArray, EIEArray or BitmapArray
 
     Raises
     ------
@@ -176,7 +177,7 @@ def save(
     ----------
     path : str or os.PathLike
         Replaced by renaming if it exists.
-    arrays : QuantizedArray, SparseArray, EIEArray, BitmapArray, or mapping of str to these and arrays
+    arrays : QuantizedArray, RotatedArray, SparseArray, EIEArray, BitmapArray, or mapping of str to these and arrays
         One packed array, as its method ``save`` writes it, or several arrays by name: packed arrays, NumPy arrays, and
         arrays with DLPack support. `load` reads them back.
     layout : str, optional

@@ -27,11 +27,12 @@ from .functions import Function as Function, is_function as is_function
 from .integers import VSQ, Affine, Int
 from .logs import Log
 from .own import Own as Own, is_own as is_own
+from .rotated import Rotated as Rotated, is_rotated as is_rotated, unrotated as unrotated
 from .sparse import Sparse as Sparse, has_pattern as has_pattern, parse_pattern as parse_pattern
 
 __all__ = [
     "GGML", "MX", "NF4", "NVFP4", "VSQ", "Affine", "Codebook", "Float", "Format", "Int", "Integer", "Levels", "Log",
-    "Minifloat", "Sparse", "define", "format", "formats",
+    "Minifloat", "Rotated", "Sparse", "define", "format", "formats",
 ]  # fmt: skip
 
 
@@ -93,12 +94,6 @@ def format(text: str | Format) -> Format:
         raise WrongValue(
             f"format: {shown(text)} is not a format; a share of values that become zero is a pattern of prune"
         )
-    if "had" in text.split("+")[1:]:
-        raise WrongValue(
-            f"format: {shown(text)} is not a format; a rotation changes values before they are rounded, also those "
-            "that they are multiplied with: use hc.ptq.hadamard, hc.ptq.rotate for language models, or "
-            "hc.KVCache('int4-g32+had') for keys and values"
-        )
     nearest = nearest or _nearest(text)
     if nearest:
         words = f"{'the nearest is' if len(nearest) == 1 else 'it could be'} {or_words(map(repr, nearest))}"
@@ -135,10 +130,7 @@ sys.modules[__name__].__class__ = _Callable
 
 
 def _parse(text: str) -> Format | None:
-    sparse = Sparse._parse(text)
-    if sparse is not None:
-        return sparse
-    return parse_family(text)
+    return Sparse._parse(text) or Rotated._parse(text) or parse_family(text)
 
 
 # Names of other programs, and the closest format. The activations of w8a8 are a separate argument.

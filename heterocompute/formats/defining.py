@@ -14,6 +14,7 @@ from .elements import Element, Levels
 from .elements.text import element as element_of
 from .functions import Function
 from .own import NAMES, Own
+from .rotated import Rotated, is_rotated, parse_rotation
 from .sparse import Sparse, has_pattern, parse_pattern
 
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
@@ -195,7 +196,7 @@ def definition_of(fmt: Format) -> dict[str, Any] | None:
     Parameters
     ----------
     fmt : Format
-        With a pattern or without.
+        With a pattern or a rotation, or without.
 
     Returns
     -------
@@ -209,7 +210,7 @@ def definition_of(fmt: Format) -> dict[str, Any] | None:
     >>> definition_of(hc.format("ternary-g128-absmean+2:4"))
     {'element': 'ternary', 'scale': 'f32', 'group': 128, 'rule': 'absmean'}
     """
-    own = fmt.base if has_pattern(fmt) else fmt
+    own = fmt.base if has_pattern(fmt) or is_rotated(fmt) else fmt
     if not isinstance(own, Own):
         return None
     element = own.element
@@ -233,7 +234,7 @@ def from_definition(definition: Any, text: str) -> Format:
     definition : object
         What `definition_of` returned, read from JSON.
     text : str
-        The format string beside it, which may have a pattern.
+        The format string beside it, which may have a pattern or a rotation.
 
     Raises
     ------
@@ -258,10 +259,12 @@ def from_definition(definition: Any, text: str) -> Format:
     if text == str(base):
         return base
     plain, plus, pattern = text.rpartition("+")
-    kept = parse_pattern(pattern) if plus and plain == str(base) else None
-    if kept is None:
-        raise WrongValue(f"definition: its format is {shown(str(base))}, but the text beside it is {shown(text[:80])}")
-    return Sparse(base, *kept)
+    if plus and plain == str(base):
+        if (kept := parse_pattern(pattern)) is not None:
+            return Sparse(base, *kept)
+        if (turns := parse_rotation(pattern)) is not None:
+            return Rotated(base, *turns)
+    raise WrongValue(f"definition: its format is {shown(str(base))}, but the text beside it is {shown(text[:80])}")
 
 
 def carried(fmt: Format) -> str:
@@ -303,7 +306,7 @@ def readable(fmt: Format) -> str:
     >>> readable(hc.format("int4-g32")), hc.format(readable(hc.format(text))) == hc.format(text)
     ('int4-g32', True)
     """
-    own = fmt.base if has_pattern(fmt) else fmt
+    own = fmt.base if has_pattern(fmt) or is_rotated(fmt) else fmt
     is_known = not isinstance(own, Own) or own.name is None or NAMES.get(own.name) == own
     return str(fmt) if is_known else carried(fmt)
 

@@ -17,7 +17,7 @@ from ..arrays.prepacked import PrepackedFilters
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import converted
-from ..formats import Format, format as parse_format, is_function
+from ..formats import Format, format as parse_format, is_function, is_rotated
 
 Array = np.ndarray[Any, Any]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
@@ -27,10 +27,10 @@ LINE, LARGE = 16, 1 << 18  # float32 values of a cache line; from this size on a
 _parse_once = lru_cache(maxsize=256)(parse_format)  # parsing takes longer than a small product
 
 
-def as_format(fmt: object, name: str, functions: bool = False) -> Format:
-    """Return the format of an argument; `functions`: also one without codes."""
+def as_format(fmt: object, name: str, functions: bool = False, rotated: bool = False) -> Format:
+    """Return the format of an argument; `functions`: also one without codes; `rotated`: also one with ``+had``."""
     found = _parse_once(fmt) if isinstance(fmt, str) else fmt
-    if is_function(found) and not functions:
+    if (is_function(found) and not functions) or (is_rotated(found) and not rotated):
         raise found.refusal(name)
     if isinstance(found, Format):
         return found

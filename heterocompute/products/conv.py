@@ -13,6 +13,7 @@ from ..arrays.array_like import ArrayLike
 from ..arrays.components import core_format
 from ..arrays.prepacked import Prepacked, PrepackedFilters
 from ..arrays.quantized import QuantizedArray
+from ..arrays.rotated import RotatedArray
 from ..base import runtime
 from ..base.devices import A_DEVICE, NAME
 from ..base.errors import TO_CPU, Refused, Unsupported, WrongType, WrongValue, refusals, shown
@@ -20,6 +21,7 @@ from ..base.float_env import converted, counts_subnormals
 from ..base.values import check_text
 from ..formats import Format
 from .arguments import FloatArray, as_format, checked_out, core_operand, tell, turned
+from .given.rotated import rotated_images
 from .matmul import _along
 from .place import HERE, Here, place_of
 from .quantize import quantize
@@ -145,6 +147,8 @@ def conv2d(
     array([[ 8., 12.],
            [20., 24.]], dtype=float32)
     """
+    if isinstance(w, RotatedArray):
+        x, w = rotated_images(x, w, groups, layout)
     key: tuple[Any, ...] | None = None
     is_known = activations is None or type(activations) is str
     if is_known and _is_plain(x, or_half=True) and (bias is None or _is_plain(bias)):

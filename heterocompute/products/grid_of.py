@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays.bits import unpack
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongValue
-from ..formats import Format, Sparse, has_pattern, is_own
+from ..formats import Format, Sparse, has_pattern, is_own, unrotated
 from .columns import decoded_rows
 from .grid import F16, F32, TABLE, TABLE_F32, Grid, Scales, groups_of
 from .pattern import Pattern
@@ -33,7 +33,7 @@ def check_grid(fmt: Format, searched: bool = False) -> None:
     """
     form, is_exact = fmt.form, has_pattern(fmt) and _is_exact(fmt)
     if not is_exact:
-        _check_kinds(fmt.base if has_pattern(fmt) else fmt)
+        _check_kinds(fmt.base if has_pattern(fmt) else unrotated(fmt))
     if searched and (is_exact or not form.has_scales):
         raise WrongValue(f"{fmt} has no scale to choose")
 

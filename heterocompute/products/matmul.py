@@ -17,6 +17,7 @@ from ..arrays.components import core_format
 from ..arrays.eie import EIEArray
 from ..arrays.prepacked import Prepacked
 from ..arrays.quantized import QuantizedArray
+from ..arrays.rotated import RotatedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
 from ..base.errors import WrongValue
@@ -25,6 +26,7 @@ from ..base.texts import counted
 from ..formats import Format
 from .arguments import Array, FloatArray, as_format, as_matrix, core_operand, is_compressed, tell, with_axis
 from .csr import compressed_product, quick_linear
+from .given.rotated import alike
 from .place import HERE, Here, device_product, place_of
 from .quantize import rounded
 from .tuned import BLAS, choice, listeners as tuned_changes, operand_text, path_number, product_key
@@ -182,12 +184,13 @@ def matmul(a: ArrayLike, b: ArrayLike, activations: Format | str | None = None, 
 
     Parameters
     ----------
-    a, b : array_like, QuantizedArray, EIEArray, or scipy.sparse array or matrix in CSR or CSC
+    a, b : array_like, QuantizedArray, RotatedArray, EIEArray, or scipy.sparse array or matrix in CSR or CSC
         Shapes as in `numpy.matmul`; leading dimensions broadcast. A QuantizedArray must be quantized along its
         reduction axis: the last axis of a, the second to last of b. One operand may be a sparse matrix. a may be an
         EIEArray.
     activations : Format or str, optional
-        Quantize the dense operand on the fly, per row along the reduction axis, and multiply in integers.
+        Quantize the dense operand on the fly, per row along the reduction axis, and multiply in integers. If the other
+        operand is rotated, the dense operand is rotated before.
     out : ndarray, optional
         float32 array of the result's shape that shares no memory with an input.
 
@@ -222,8 +225,10 @@ def matmul(a: ArrayLike, b: ArrayLike, activations: Format | str | None = None, 
 
 
 @counts_subnormals
-def _matmul(a: object, b: object, activations: object, out: object) -> FloatArray:
+def _matmul(a: object, b: object, activations: Any, out: object) -> FloatArray:
     """Compute `matmul` for arguments of every kind."""
+    if isinstance(a, RotatedArray) or isinstance(b, RotatedArray):
+        return matmul(*alike("matmul", a, b, ("a", "b")), activations, out)
     place = place_of("matmul", a, b, a=a, b=b, out=out)
     if place is HERE and (is_compressed(a) or is_compressed(b)):
         return compressed_product(a, b, None, activations, out, "matmul")
@@ -254,7 +259,7 @@ def linear(
     Parameters
     ----------
     x : array_like or QuantizedArray, shape (..., in_features)
-    w : array_like, QuantizedArray, EIEArray or scipy.sparse matrix, shape (out_features, in_features)
+    w : array_like, QuantizedArray, RotatedArray, EIEArray or scipy.sparse matrix, shape (out_features, in_features)
     bias : array_like, shape (out_features,), optional
         Added after the matmul.
     activations : Format or str, optional
@@ -293,8 +298,11 @@ def _is_here(x: object, w: object, out: object) -> bool:
 
 
 @counts_subnormals
-def _linear(x: object, w: object, bias: object, activations: object, out: object) -> FloatArray:
+def _linear(x: object, w: object, bias: Any, activations: Any, out: object) -> FloatArray:
     """Compute `linear` for arguments of every kind."""
+    if isinstance(w, RotatedArray) and w.ndim == 2:
+        left, stored = alike("linear", x, w.T, ("x", "w"))
+        return linear(left, stored.T, bias, activations, out)
     if bias is None and activations is None and _is_here(x, w, out):
         quick = quick_linear(x, w, out)
         if quick is not None:

@@ -17,12 +17,13 @@ from ..arrays.components import core_format, layout_of
 from ..arrays.dense import as_array, core_view, normalize_axes, refuse_infinite
 from ..arrays.filters import layout_axes, outputs_first
 from ..arrays.quantized import QuantizedArray
+from ..arrays.rotated import RotatedArray, rotate
 from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.errors import Refused, WrongType, WrongValue, refusals, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.lazy import renamed
-from ..formats import Format, Sparse, has_pattern, is_function
+from ..formats import Format, Rotated, Sparse, has_pattern, is_function, is_rotated
 from .arguments import Array, FloatArray, as_format, checked_out, core_clip
 from .device import fake_quantize_on_device, quantize_on_device, runs_on_device
 from .given.codebook import by_codebook, checked_codebook
@@ -88,7 +89,8 @@ def quantize(
     Returns
     -------
     QuantizedArray
-        A SparseArray if the format is only a pattern, such as ``"2:4"``.
+        A SparseArray if the format is only a pattern, such as ``"2:4"``. A RotatedArray if it ends with ``+had``: w is
+        rotated along the last axis named, in float32, and then quantized with the other arguments.
 
     Raises
     ------
@@ -130,7 +132,10 @@ def quantize(
             raise WrongType("quantize: codebook is given with w on a device, expected w of the CPU")
         answer: QuantizedArray = quantize_on_device(w, format, axis, clip, importance)
         return answer
-    format = as_format(format, "quantize: format")
+    format = as_format(format, "quantize: format", rotated=True)
+    if is_rotated(format):
+        turned: QuantizedArray = _rotated(w, format, axis, clip, importance, codebook)
+        return turned
     if importance is not None and (has_pattern(format) or isinstance(w, SparseArray)):
         raise WrongValue(f"quantize: importance is for all values of w, {format} keeps some of them")
     searches = isinstance(clip, str) and clip == "search"
@@ -166,6 +171,18 @@ def quantize(
     if key is not None and s is None and not runs_on_device(w):
         _remember(key, q)
     return q if s is None else _as_nonzeros(q, s, format)
+
+
+def _rotated(w: Any, fmt: Rotated, axis: Any, clip: object, importance: object, codebook: Any) -> Any:
+    """Return `quantize` for a rotated format."""
+    if importance is not None or isinstance(w, SparseArray):
+        what = "importance is for values" if importance is not None else "w is pruned"
+        raise WrongValue(f"quantize: {what}, but {fmt} rotates w before it rounds")
+    x = as_array(w, "quantize: w")
+    axes = normalize_axes(axis, x.ndim, "quantize")
+    refuse_infinite(x, "quantize: w")
+    q = quantize(rotate(x, axes[-1], fmt, "quantize: w"), fmt.base, axes, clip, codebook=codebook)
+    return RotatedArray(q, fmt)
 
 
 def _outputs_first(w: object, axis: object, importance: object, layout: object) -> tuple[Array, Any, Any]:
@@ -257,7 +274,7 @@ def fake_quantize(
     if runs_on_device(w):
         answer: FloatArray = fake_quantize_on_device(w, format, axis, clip, out)
         return answer
-    format = as_format(format, "fake_quantize: format", functions=True)
+    format = as_format(format, "fake_quantize: format", functions=True, rotated=True)
     x = as_array(w, "fake_quantize: w")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     result = checked_out(out, x.shape, "fake_quantize", (x,), in_place=True)
@@ -268,7 +285,7 @@ def fake_quantize(
             )
         result[...] = rounded_by(format, x, axes, "fake_quantize: w")
         return result if out is None else out
-    if isinstance(clip, str) and clip == "search":
+    if is_rotated(format) or (isinstance(clip, str) and clip == "search"):
         result[...] = quantize(x, format, axes, clip).dequantize()
         return result if out is None else out
     with refusals(w=("fake_quantize: w", x), format=(f"fake_quantize: {format}", None)):
@@ -281,7 +298,13 @@ def fake_quantize(
 @counts_subnormals
 def fake_quantize_array(x: FloatArray, fmt: Format, axis: int | tuple[int, ...]) -> FloatArray:
     """Return `fake_quantize` of a float array of NumPy, with less work outside of the core for small arrays."""
-    if type(axis) is not int or is_function(fmt) or not x.ndim or runtime.backend_device() is not None:
+    if (
+        type(axis) is not int
+        or is_function(fmt)
+        or is_rotated(fmt)
+        or not x.ndim
+        or runtime.backend_device() is not None
+    ):
         return fake_quantize(x, fmt, axis)
     result: FloatArray = np.empty(x.shape, np.float32)
     try:

@@ -15,6 +15,7 @@ from ..arrays.components import entry_of
 from ..arrays.dense import as_array
 from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
+from ..arrays.rotated import RotatedArray
 from ..base.errors import WrongType, WrongValue, printable, shown
 from ..base.float_env import call_back, counts_subnormals
 from ..base.lazy import renamed
@@ -159,7 +160,7 @@ def round_checkpoint(
     """Round the tensors for `quantize_checkpoint`, with checked arguments; reuse parts that an earlier run wrote."""
     texts = formats if isinstance(formats, Mapping) else {"*": formats}
     parsed = {
-        pattern: None if fmt is None else as_format(fmt, "quantize_checkpoint: format")
+        pattern: None if fmt is None else as_format(fmt, "quantize_checkpoint: format", rotated=True)
         for pattern, fmt in texts.items()
     }
     axes_of = getattr(hessians, "axes", {})
@@ -303,7 +304,7 @@ class Rounding:
 
 def _is_part(report: Any, q: Any, entry: Entry) -> bool:
     """Tell whether the content of a file is a result for such a tensor."""
-    if not isinstance(q, QuantizedArray) or not isinstance(report, np.ndarray):
+    if not isinstance(q, (QuantizedArray, RotatedArray)) or not isinstance(report, np.ndarray):
         return False
     alike = (q.format, q.shape, q.axis) == (entry.format, entry.shape, entry.axis)
     return alike and report.shape == (len(REPORT),) and report.dtype == np.float64

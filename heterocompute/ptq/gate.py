@@ -51,7 +51,7 @@ class Step:
             formats = parse_recipe(given)
             text = " ".join(f"{pattern}={fmt or 'float'}" for pattern, fmt in formats.items())
         else:
-            formats = as_format(given, f"{name}: ladder")
+            formats = as_format(given, f"{name}: ladder", rotated=True)
             text = str(formats)
         return cls(formats, method, text if method == "rtn" else f"{text} / {method}")
 
@@ -299,6 +299,7 @@ def accept(
     include: Any = None,
     exclude: Any = None,
     mix: bool = False,
+    shrinkage: float = 0.0,
 ) -> tuple[dict[str, Any], Gate]:
     """Return the smallest rounding of a network that is good enough, or the float weights.
 
@@ -324,6 +325,8 @@ def accept(
         The layers with the least added error per byte are exchanged first, and their number is found by bisection, with
         log2 of the number of layers more evaluations. Errors are those of the layers' outputs with calibration, of the
         weights without.
+    shrinkage : float
+        0 or more. As in `gptq`, for the steps with calibration inputs.
 
     Returns
     -------
@@ -363,7 +366,7 @@ def accept(
         return score, None if inputs is None else milliseconds(lambda: call_back(inputs, some))
 
     def judged_step(i: int) -> float:
-        made[i] = _rounded(weights, steps[i], inputs, include, exclude)
+        made[i] = _rounded(weights, steps[i], inputs, include, exclude, shrinkage)
         score, ms = judged(made[i][0])
         if ms is not None:
             times[i] = ms
@@ -417,14 +420,15 @@ def _axes_of(value: Any) -> tuple[int, ...]:
 
 
 def _rounded(
-    weights: Mapping[str, Any], step: Step, run: Any, include: Any, exclude: Any
+    weights: Mapping[str, Any], step: Step, run: Any, include: Any, exclude: Any, shrinkage: float
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """Return the weights of one step, and the relative errors of its layers.
 
     Without a calibration run all selected weights are rounded alone.
     """
     if run is not None:
-        found = quantize(weights, run, step.formats, include=include, exclude=exclude, method=step.method)
+        more: dict[str, Any] = {"shrinkage": shrinkage} if shrinkage and step.method in CALIBRATED else {}
+        found = quantize(weights, run, step.formats, include=include, exclude=exclude, method=step.method, **more)
         return found.weights, {row["name"]: 10 ** (-row["after"] / 10) for row in found.table}
     rounded, errors = dict(weights), {}
     for name, fmt in _formats_of(weights, step, include, exclude).items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,14 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..arrays.dense import as_array, normalize_axes, refuse_infinite
 from ..arrays.quantized import QuantizedArray
+from ..arrays.rotated import RotatedArray
 from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.lazy import renamed
 from ..base.values import as_int, as_real
-from ..formats import Format, Sparse, has_pattern
+from ..formats import Format, Sparse, has_pattern, is_rotated
 from ..products.arguments import as_format
 from ..products.columns import from_columns, to_columns
 from ..products.grid import Grid
@@ -27,6 +28,7 @@ from ..products.scale_search import no_worse, search_scales
 from ..training.latent import refuse_latent
 from .error import layer_axis
 from .guarantee import Limit, as_published, budget_of, round_within
+from .hadamard.turning import turned_layer
 from .hessian import Hessian, as_matrices
 from .levels import Part, refit_levels
 
@@ -50,7 +52,7 @@ class Rounding:
 
     Attributes
     ----------
-    q : QuantizedArray
+    q : QuantizedArray or RotatedArray
     damping : float
         The damping that was used: the requested one, or more if the matrix did not factor with it.
     dead : int
@@ -59,7 +61,7 @@ class Rounding:
         Number of codes that each sweep changed.
     """
 
-    q: QuantizedArray
+    q: Any
     damping: float
     dead: int
     changed: tuple[int, ...]
@@ -134,8 +136,9 @@ def gptq(
     Returns
     -------
     QuantizedArray
-        As `hc.quantize` returns for the format; a `SparseArray` if the format is only a pattern. Bitwise identical on
-        every machine, instruction set and number of threads.
+        As `hc.quantize` returns for the format: a `RotatedArray` for ``+had``, whose weight and h are rotated first; a
+        `SparseArray` if the format is only a pattern. Bitwise identical on every machine, instruction set and number of
+        threads.
 
     Raises
     ------
@@ -174,10 +177,11 @@ def gptq(
     """
     options = {"order": order, "scales": scales, "damping": damping, "sweeps": sweeps, "refit": refit}
     options |= {"accumulator": accumulator, "activations": activations, "tile": tile, "shrinkage": shrinkage}
-    return warned(rounded_under(w, h, format, axis, mask, **options), "gptq", damping)
+    found: QuantizedArray = warned(rounded_under(w, h, format, axis, mask, **options), "gptq", damping)
+    return found
 
 
-def warned(found: Rounding, name: str, damping: float) -> QuantizedArray:
+def warned(found: Rounding, name: str, damping: float) -> Any:
     """Return the array of a rounding, with a warning if it needed more damping."""
     if found.damping > damping:
         warnings.warn(
@@ -192,7 +196,7 @@ def rounded_under(w: Any, h: Any, fmt: Format | str, axis: Any = None, mask: Any
     name = how.method
     x = as_array(w, f"{name}: w")
     axes = normalize_axes(layer_axis(x.ndim, axis, name), x.ndim, name)
-    return rounded_layer(x, h, as_format(fmt, f"{name}: format"), axes, how, mask)
+    return rounded_layer(x, h, as_format(fmt, f"{name}: format", rotated=True), axes, how, mask)
 
 
 @dataclass(frozen=True)
@@ -270,6 +274,13 @@ def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options:
     """Round a weight whose dtype and axes are checked already."""
     name, given = options.method, x
     refuse_latent(x, f"{name}: w")
+    if is_rotated(fmt):
+        for word, value in (("mask", mask), ("accumulator", options.limit)):
+            if value is not None:
+                raise WrongValue(f"{name}: {word} is given with {fmt}, which rotates w, expected none")
+        values, h = turned_layer(x, h, fmt, axes, name)
+        turned = rounded_layer(values, h, fmt.base, axes, options)
+        return replace(turned, q=RotatedArray(turned.q, fmt))
     refuse_infinite(x, f"{name}: w")
     columns = to_columns(x, axes)
     matrices = as_matrices(h, len(columns), columns.shape[1], name)

@@ -15,6 +15,7 @@ from ..arrays.base import PackedArray
 from ..arrays.dense import as_array
 from ..arrays.foreign import as_exported, exports_dlpack, refuse_elsewhere
 from ..arrays.quantized import QuantizedArray
+from ..arrays.rotated import RotatedArray
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back, counts_subnormals
 from ..base.lazy import renamed
@@ -426,7 +427,11 @@ def round_layers(
                 )
         for name, fmt in chosen.items():
             step(f"{name}  {fmt}")
-            if isinstance(answer[twins[name]], QuantizedArray) and twins[name] in chosen and twins[name] != name:
+            if (
+                isinstance(answer[twins[name]], (QuantizedArray, RotatedArray))
+                and twins[name] in chosen
+                and twins[name] != name
+            ):
                 answer[name] = answer[twins[name]]
                 continue
             h, axis = hessians[name], hessians.axes[name]
@@ -453,13 +458,13 @@ def _round(
     h: Hessian,
     judge: Hessian | None,
     how: Options,
-) -> tuple[QuantizedArray, dict[str, Any]]:
+) -> tuple[Any, dict[str, Any]]:
     """Round one weight, and return a report. A weight that was trained in the format is unchanged."""
     held = ("held_before", "held_after") if judge is not None else ()
-    if isinstance(value, QuantizedArray) and (value.format, value.axis) == (fmt, axis):
+    if isinstance(value, (QuantizedArray, RotatedArray)) and (value.format, value.axis) == (fmt, axis):
         lost = dict.fromkeys(("before", "after", *held), inf)
         return value, {"tokens": h.tokens, "damping": 0.0, "dead": 0, **lost}
-    w = value.dequantize() if isinstance(value, QuantizedArray) else value
+    w = value.dequantize() if isinstance(value, (QuantizedArray, RotatedArray)) else value
     q, plain, report = round_layer(w, h, fmt, axis, how)
     for key, one in zip(held, (plain, q), strict=False):
         report[key] = layer_error(w, one, judge).output_db
@@ -468,8 +473,11 @@ def _round(
 
 def _formats_of(formats: Any, names: Iterable[str]) -> FirstMatch[Format | None]:
     """Return the format of each name; ValueError for an entry that matches no tensor."""
-    texts = formats if isinstance(formats, Mapping) else {"*": as_format(formats, "quantize: format")}
+    texts = formats if isinstance(formats, Mapping) else {"*": as_format(formats, "quantize: format", rotated=True)}
     check_patterns(names, texts)
     return FirstMatch(
-        {pattern: None if fmt is None else as_format(fmt, "quantize: format") for pattern, fmt in texts.items()}
+        {
+            pattern: None if fmt is None else as_format(fmt, "quantize: format", rotated=True)
+            for pattern, fmt in texts.items()
+        }
     )

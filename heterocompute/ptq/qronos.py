@@ -81,4 +81,7 @@ def qronos(
     """
     options = {"order": order, "scales": scales, "damping": damping, "sweeps": sweeps, "refit": refit}
     options["shrinkage"] = shrinkage
-    return warned(rounded_under(w, h, format, axis, mask, method="qronos", **options), "qronos", damping)
+    found: QuantizedArray = warned(
+        rounded_under(w, h, format, axis, mask, method="qronos", **options), "qronos", damping
+    )
+    return found

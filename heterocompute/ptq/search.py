@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.quantized import QuantizedArray
+from ..arrays.rotated import RotatedArray
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back, counts_subnormals
 from ..base.keeping.digest import digest_of
@@ -143,10 +144,10 @@ def search(
     held = getattr(weights, "weights", weights)
     arrays, known = _checked(held, {} if hessians is None else hessians)
     wanted = as_list(formats, "search: formats", "a list of formats or their texts")
-    choices = list(dict.fromkeys(as_format(fmt, "search: formats", functions=True) for fmt in wanted))
+    choices = list(dict.fromkeys(as_format(fmt, "search: formats", functions=True, rotated=True) for fmt in wanted))
     if not choices:
         raise WrongValue("search: there are no formats to choose from")
-    given = None if probe is None else as_format(probe, "search: probe", functions=True)
+    given = None if probe is None else as_format(probe, "search: probe", functions=True, rotated=True)
     roles = roles_from(held)
     values = chosen_arrays(arrays, include, exclude, "search", roles.plain)
     names = list(values)
@@ -361,7 +362,7 @@ class _Rounder:
         if name in self.hessians:
             return error(self.values[name], q, self.hessians[name], self.axes[name]).relative
         exact = to_columns(self.values[name], self.axes[name])
-        values = q.dequantize(np.float64) if isinstance(q, QuantizedArray) else q
+        values = q.dequantize(np.float64) if isinstance(q, (QuantizedArray, RotatedArray)) else q
         lost = exact - to_columns(values, self.axes[name])
         whole = float(np.sum(exact * exact))
         return float(np.sum(lost * lost)) / whole if whole else 0.0

@@ -74,6 +74,7 @@ def quantize_streamed(
     workers: Workers = None,
     check: str = "sample",
     method: str = "gptq",
+    shrinkage: float = 0.0,
 ) -> Rounded:
     """Round every layer of a checkpoint under its inputs.
 
@@ -99,6 +100,8 @@ def quantize_streamed(
     method : {"gptq", "qronos", "search", "rtn"}
         Rounding method. ``"qronos"`` calls the function twice for each layer, as of `quantize`, and holds the inputs of
         one layer of the unrounded network.
+    shrinkage : float
+        Share of the mean of the diagonal that is added to the diagonal of the Hessians of gptq and qronos, as 0.1.
 
     Returns
     -------
@@ -113,7 +116,7 @@ def quantize_streamed(
     check_paths(in_path, out_path, layout)
     if layout is not None:
         check_layout(layout)
-    how = check_options({}, "ptq", method)
+    how = check_options({"shrinkage": shrinkage} if shrinkage else {}, "ptq", method)
     if not callable(inputs) and (sequential or method == "qronos"):
         why = "sequential" if sequential else "method 'qronos'"
         raise WrongValue(

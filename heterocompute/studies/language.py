@@ -27,10 +27,9 @@ from ..base.texts import counted
 from ..base.workers import checked_workers, is_serial
 from ..emulate.text import accumulator_bits
 from ..files.selection import check_patterns, escaped, select
-from ..formats import Format, is_function
+from ..formats import Format, is_function, unrotated
 from ..products.clock import Clock
 from ..products.error import error
-from ..products.layers.turned import stored_format
 from ..ptq.methods import CALIBRATED, codes_or_values
 from ..ptq.network import calibrate
 from ..ptq.rotate import NORM_OF
@@ -121,7 +120,7 @@ def study_text(request: Request) -> Study:
                 each = net.judged(ids, [({name: q},) for name, q in made.items()], compare=True, states=states)
             columns = [
                 {} if chip in (None, "mac")
-                else decoding(net, chip, made, kind, stored_format(cache), _cache_bits(net, cache))
+                else decoding(net, chip, made, kind, unrotated(cache), _cache_bits(net, cache))
                 for _, kind, cache, _ in ways
             ]  # fmt: skip
             return {
@@ -213,7 +212,7 @@ def _again(net: Any, entry: Entry, found: dict[str, Any]) -> Measured:
 
 def _cache_bits(net: Any, cache: Any) -> float:
     """Return the bits of a cached value, of a format that may end in +had."""
-    return bits_of_cache(stored_format(cache), net.shape.cached[1])
+    return bits_of_cache(unrotated(cache), net.shape.cached[1])
 
 
 def _finite(numbers: Mapping[str, float]) -> dict[str, float | None]:

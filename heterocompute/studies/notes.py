@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..arrays.components import bits_of_long_rows, component_layout
 from ..base.texts import counted, quoted
-from ..formats import Format, is_function
+from ..formats import Format, is_function, unrotated
 
 FEWEST = 8  # values per scale: below, a float32 scale takes 4 or more bits of each value
 PADDING = 1.05  # times the bits of rows of whole groups: above this, a tensor is named
@@ -35,7 +35,7 @@ def notes_on(
         for fmt in formats[name] if rows else ():
             if is_function(fmt):
                 continue
-            parts = component_layout(fmt, shape, axis)
+            parts = component_layout(unrotated(fmt), shape, axis)
             bits = _bits(parts, size)
             scales = math.prod(parts["scales"][1]) if "scales" in parts else 1
             if size < FEWEST * scales:
@@ -43,7 +43,7 @@ def notes_on(
                 few[name] = max(few.get(name, (0.0, "")), (bits, words))
             elif fmt.group and length > fmt.group and length % fmt.group:
                 whole = -(-length // fmt.group) * fmt.group
-                usual = _bits(component_layout(fmt, (rows, whole), (1,)), rows * whole)
+                usual = _bits(component_layout(unrotated(fmt), (rows, whole), (1,)), rows * whole)
                 if bits > PADDING * usual:
                     words = f"{length} to {whole} values in {fmt}, {_instead(bits, usual)}"
                     padded[name] = max(padded.get(name, (0.0, "")), (bits / usual, words))

@@ -17,7 +17,7 @@ from ..base.workers import Workers
 from ..emulate import accepts, parse
 from ..files.selection import FirstMatch, escaped
 from ..formats import Format, format as parse_format, is_function
-from ..products.layers.turned import Turned, cache_format
+from ..products.layers.turned import cache_format
 from ..ptq.methods import CALIBRATED, METHODS, takes
 from ..report.study import labelled
 
@@ -191,7 +191,7 @@ def text_of(fmt: Format | None) -> str:
     return PLAIN if fmt is None else fmt.label
 
 
-def caches_of(formats: object) -> list[Format | Turned | None]:
+def caches_of(formats: object) -> list[Format | None]:
     """Return the formats of a KV cache, None (float32) first."""
     found = (
         None if isinstance(one, str) and one in PLAIN_TEXTS else cache_format(one, "study: kv_cache")
@@ -201,7 +201,7 @@ def caches_of(formats: object) -> list[Format | Turned | None]:
 
 
 def _items(formats: object, name: str) -> list[Any]:
-    if formats is None or isinstance(formats, (str, Format, Turned)):
+    if formats is None or isinstance(formats, (str, Format)):
         return [formats]
     return list(as_list(formats, f"study: {name}", "formats"))
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..arrays.components import component_layout, stored_bytes
 from ..arrays.dense import as_single, refuse_infinite
 from ..arrays.quantized import QuantizedArray
+from ..arrays.rotated import RotatedArray
 from ..base.float_env import counts_subnormals
 from ..formats import Format, is_function
 from ..products.clock import Clock
@@ -156,9 +157,11 @@ class _Subject:
         sizes = (self.rows, self.columns, stored, fmt)
         return Measured(row, w.size, self.signal, noise, seconds, sizes, self.h is not None), q
 
-    def _as_matrix(self, q: QuantizedArray) -> QuantizedArray:
+    def _as_matrix(self, q: Any) -> Any:
         """Return the same codes as a matrix; quantized again if a group would extend into the next window position."""
         shape = (self.rows, self.columns)
+        if isinstance(q, RotatedArray):
+            return q if q.shape == shape and q.axis == (1,) else quantize(self.matrix, q.format, axis=1)
         if component_layout(q.format, shape, (1,)) == component_layout(q.format, q.shape, q.axis):
             return QuantizedArray(q.components, q.format, shape, (1,))
         return quantize(self.matrix, q.format, axis=1)

@@ -14,6 +14,7 @@ from ..arrays.unpacked import code_geometry, row_codes
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.lazy import renamed
+from ..base.values import as_real
 from ..formats import Format
 
 __all__ = ["codebook_gradient", "codebook_step"]
@@ -120,8 +121,9 @@ def codebook_step(q: QuantizedArray, gradient: ArrayLike, lr: float) -> Quantize
         raise WrongValue(f"codebook_step: gradient has shape {slope.shape}, expected {codebook.shape}")
     if isinstance(lr, (bool, np.bool_)) or not isinstance(lr, (int, float, np.integer, np.floating)):
         raise WrongType(f"codebook_step: lr is {shown(lr)} of type {type(lr).__name__}, expected a number")
+    rate = as_real(lr, "codebook_step: lr", "a number")
     with np.errstate(over="ignore", invalid="ignore"):
-        moved = (codebook.astype(np.float64) - np.float64(lr) * slope.astype(np.float64)).astype(np.float32)
+        moved = (codebook.astype(np.float64) - rate * slope.astype(np.float64)).astype(np.float32)
     if not np.isfinite(moved).all():
         raise WrongValue(f"codebook_step: with lr {shown(lr)} a centroid is no longer finite")
     return QuantizedArray({**q.components, "codebook": moved}, q.format, q.shape, q.axis, q.source_dtype)

@@ -376,6 +376,7 @@ def test_storage_of_one_value_again_and_again() -> None:
         (lambda x: hc.codebook_gradient(x, x), TypeError, "codebook"),
         (lambda x: hc.codebook_gradient(x[1:], hc.quantize(x, "cb2")), ValueError, "shape"),
         (lambda x: hc.codebook_step(hc.quantize(x, "cb2"), x, 1), ValueError, "shape"),
+        (lambda x: hc.codebook_step(hc.quantize(x, "cb2"), np.ones((4, 4)), 10**400), ValueError, "finite"),
         (lambda x: hc.codebook_step(hc.quantize(x, "cb2"), np.ones((4, 4)), np.inf), ValueError, "finite"),
         (lambda x: hc.codebook_step(hc.quantize(x, "cb2"), np.ones((4, 4)), "1"), TypeError, "lr is '1' of type str"),
         (lambda x: hc.code_storage(x), TypeError, "QuantizedArray"),

@@ -122,12 +122,6 @@ def test_a_text_that_could_be_several_names_them_all(text, meant):
         format(text)
 
 
-@pytest.mark.parametrize("text", ["int4+had", "e2m1-g32-e8m0+2:4+had", "int4+had+2:4"])
-def test_a_rotation_is_not_part_of_a_format(text):
-    with bad_argument(ValueError, None, "value", r"rotation changes values before they are rounded.*hc\.ptq\.hadamard"):
-        format(text)
-
-
 @pytest.mark.parametrize("text", ["gptq", "awq", "gguf", "nonsense"])
 def test_nothing_is_suggested_that_is_not_near(text):
     with bad_argument(ValueError, None, "value", "'heterocompute formats'") as caught:

@@ -15,7 +15,7 @@ import pytest
 import heterocompute as hc
 from heterocompute import hardware as hw
 from heterocompute.cli import main
-from heterocompute.cli.parts import cache_list
+from heterocompute.cli.parts import format_list
 from heterocompute.studies.language import hessians_by_layer, paired_by_layer
 
 IDS = np.random.default_rng(0).integers(2, 96, 60)
@@ -196,9 +196,9 @@ def test_rotated_caches_are_rows_of_a_study(net: Any) -> None:
     assert [row["kv_cache"] for row in found.table] == [None, "int4-g16", "int4-g16+had"]
     assert found.table[1]["kv_bits"] == found.table[2]["kv_bits"] and found.table[1]["kl"] != found.table[2]["kl"]
     assert found.table[2]["perplexity"] == net.perplexity(IDS, kv_cache="int4-g16+had")
-    assert list(map(str, cache_list("none,int8,int4-g16+had"))) == ["none", "int8", "int4-g16+had"]
+    assert list(map(str, format_list("none,int8,int4-g16+had"))) == ["none", "int8", "int4-g16+had"]
     with pytest.raises(argparse.ArgumentTypeError, match="int4-g5x"):
-        cache_list("int4-g5x+had")
+        format_list("int4-g5x+had")
 
 
 def test_qronos_walks_both_networks_layer_by_layer(net: Any) -> None:

@@ -50,6 +50,28 @@ def test_a_checkpoint_is_rounded_under_its_inputs(files: Path, calibration: str,
     assert code == 0 and "a.weight" in out and "nothing was multiplied with them: b.weight" in out
 
 
+@pytest.mark.parametrize("method", ["gptq", "qronos"])
+def test_shrinkage_of_the_command_is_that_of_the_method(files: Path, method: str, capsys: Any) -> None:
+    command = (
+        "ptq",
+        "model.safetensors",
+        "out.safetensors",
+        "--format",
+        "int4-g16",
+        "--inputs",
+        "ptq_network_of_a_test:run",
+    )
+    assert run(capsys, *command, "--method", method, "--shrinkage", "0.3")[0] == 0
+    weights, found = hc.load("model.safetensors"), hc.load("out.safetensors")
+    h, x = hc.ptq.Hessian(32), np.load("x.npz")["a.weight"]
+    h.add(x, x) if method == "qronos" else h.add(x)
+    rounding = getattr(hc.ptq, method)
+    assert found["a.weight"] == rounding(weights["a.weight"], h, "int4-g16", shrinkage=0.3)
+    assert found["a.weight"] != rounding(weights["a.weight"], h, "int4-g16")
+    code, _, error = run(capsys, *command, "--method", "search", "--shrinkage", "0.3")
+    assert code != 0 and "expected gptq or qronos, with options such as shrinkage" in error
+
+
 def test_what_the_command_refuses(files: Path, capsys: Any) -> None:
     np.savez("other.npz", nothing=np.ones((2, 3)))
     for name, x in {"long": np.ones((2, 31)), "nan": np.full((2, 32), np.nan), "none": np.ones((0, 32)),

@@ -58,6 +58,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--method", None, "method of steps without one; default: gptq with --inputs, else rtn",
         choices=("gptq", "qronos", "search", "rtn"))  # fmt: skip
     add("--evaluations", "N", "maximum number of evaluations", type=int)
+    add("--shrinkage", "S", type=float)
     add("--mix", None, "then also try mixtures of the best recipe that fails with the answer")
     add_selection(parser)
     add_threads(parser)
@@ -89,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         return accept(
             weights, arguments.ladder, function_of(arguments.evaluate, "--evaluate"), arguments.at_least, run,
             arguments.method, arguments.evaluations, arguments.include or None, arguments.exclude or None,
-            arguments.mix,
+            arguments.mix, 0.0 if arguments.shrinkage is None else arguments.shrinkage,
         )  # fmt: skip
 
     weights, gate = interruptible(work)

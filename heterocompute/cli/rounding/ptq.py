@@ -61,6 +61,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--no-resume", None, "recompute the layers that an earlier run has finished")
     add("--sequential", None, "calibrate each layer with the preceding layers already rounded")
     add("--method", None, "rounding method", choices=("gptq", "qronos", "search", "rtn"))
+    add("--shrinkage", "S", type=float)
     add("--layout", "L", "layout of another program: compressed-tensors, gptq, awq, ...")
     add_patterns(ptq)
     add_workers(add, "who rounds the layers")

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...base.errors import WrongValue, shown
 from ...base.lazy import renamed
-from ...formats import Format, Own, format as parse_format, has_pattern, is_own
+from ...formats import Format, Own, format as parse_format, has_pattern, is_own, unrotated
 from ...formats.elements import Integer, Levels, Logs, Minifloat, PowersOfTwo
 
 # Plain floats by name, some of which are not formats of the package: bits, bits of the significand, and emax - emin of
@@ -143,7 +143,7 @@ def operand(format: str | Format) -> Operand:
     if isinstance(format, str) and format in FLOATS:
         bits, significand, span = FLOATS[format]
         return Operand("float", bits, significand, span=span)
-    found = parse_format(format)
+    found = unrotated(parse_format(format))
     if has_pattern(found):
         return replace(operand(found.base), pattern=(found.n, found.m))
     if found.family in FAMILIES:

@@ -61,13 +61,15 @@ def rounded(
     if isinstance(calibration, Calibration):
         if sequential:
             why = "method='qronos'" if in_pairs else "sequential"
-            raise WrongValue(f"quantize: {why} runs the model again: pass the batches, not what calibrate returned")
+            raise WrongValue(
+                f"quantize: {why} runs the model again: pass the batches as inputs, not what calibrate returned"
+            )
         groups = [_chosen(calibration, names)]
         if held is not None and judges is None:
             judges = calibrated(model, held, include, exclude, False, "quantize")
     else:
         if sequential and isinstance(calibration, Iterator):
-            raise WrongValue(f"quantize: batches {ONCE}")
+            raise WrongValue(f"quantize: inputs {ONCE}")
         apart = False if judges is not None else held
         groups = calibrated_in_groups(model, calibration, include, exclude, apart, limit, "quantize", True)
     again = _Again(model, layers, calibration, held, in_pairs) if sequential else None

@@ -16,7 +16,7 @@ from ...base.texts import counted, quoted
 from ...base.values import check_flag
 from ...files.recipes import with_recipe
 from ...files.selection import escaped, patterns, unknown
-from ...formats import Format
+from ...formats import Format, is_rotated
 from ...products.arguments import as_format
 from ...ptq.network import quantize as rounded_network
 from .carrying import copied
@@ -26,7 +26,7 @@ from .judging import Divided
 from .learned import learned
 from .residual import residual
 from .steps import REPORTS, Steps, accepted, biases_of, checked, judged_again, reported, take_parameters, without
-from .turned import BLOCK, turned_online
+from .turned import BLOCK, turned_by_format, turned_online
 from .walk import OWN_FORWARD, WITH_RECIPE, Layer, check_matches, check_replaceable, every_layer, layers, matching
 from .weights import PackedWeight, restored
 
@@ -47,6 +47,7 @@ def convert(
     correct_bias: bool = False,
     steps: int | None = None,
     seed: int | None = None,
+    shrinkage: float = 0.0,
     accept: Callable[[Any], Any] | None = None,
     at_least: float | None = None,
     evaluations: int | None = None,
@@ -97,6 +98,9 @@ def convert(
         Add to the biases of linear layers and convolutions the mean output that rounding loses.
     steps, seed : int, optional
         For ``"learned"``: maximum number of steps, 200 by default, and the seed of the order of batches.
+    shrinkage : float
+        For ``"gptq"``, ``"qronos"`` and ``"learned"``: 0 or more, as in `heterocompute.ptq.gptq`. 0.1 rounds better on
+        other inputs if there are few.
     accept : callable, optional
         ``accept(model)`` returns a number, the higher the better. `format` is then a ladder: a list of formats, recipes
         or pairs (format, method). The smallest one with a score of `at_least` is packed.
@@ -148,10 +152,10 @@ def convert(
     if recipe is not None:
         if accept is not None or at_least is not None:
             raise WrongValue("convert: recipe is given with accept, expected recipes as steps of the ladder in format")
-        format = with_recipe(None if format is None else recipe_of(format), recipe)
+        format = with_recipe(None if format is None else recipe_of(format, rotated=True), recipe)
     if accept is not None or at_least is not None:
         options = {"include": include, "exclude": exclude, "inplace": inplace, "inputs": inputs, "smooth": smooth}
-        options |= {"rotate": rotate, "steps": steps, "seed": seed}
+        options |= {"rotate": rotate, "steps": steps, "seed": seed, "shrinkage": shrinkage}
         options |= {"activations": activations, "clip": clip, "correct_bias": correct_bias}
         return accepted(convert, model, format, accept, at_least, evaluations, mix, method, options)
     if evaluations is not None:
@@ -159,8 +163,14 @@ def convert(
     if mix is not False:
         raise WrongValue("convert: mix is for a ladder with accept=")
     corrects = check_flag("convert", "correct_bias", correct_bias)
-    how = checked(method, inputs, smooth, rotate, clip, inplace, corrects, steps, seed)
-    table = recipe_of(format)
+    how = checked(method, inputs, smooth, rotate, clip, inplace, corrects, steps, seed, shrinkage)
+    table = recipe_of(format, rotated=True)
+    if any(map(is_rotated, table.values())):
+        if inplace or how.folds is not None or rotate is not None:
+            what = "inplace" if inplace else "rotate" if rotate is not None else f"the method or smooth of {how.folds}"
+            raise WrongValue(f"convert: {what} is given with a format that rotates (+had), expected one of them")
+        model, table = turned_by_format(model, table, include, exclude)
+        found = every_layer(model, "convert")
     if activations is not None:
         activations = as_format(activations, "convert: activations")
     settings = activations, include, exclude, how
@@ -235,8 +245,9 @@ def _packed(
     heard: Any = None
     if inputs is not None:
         wanted_formats: Any = table
+        more: dict[str, Any] = {"shrinkage": how.shrinkage} if how.shrinkage else {}
         heard = rounded_network(
-            model, inputs, wanted_formats, include=include, exclude=exclude, held=False, method=how.rounding
+            model, inputs, wanted_formats, include=include, exclude=exclude, held=False, method=how.rounding, **more
         )
         unknown_use = {escaped(layer.name) for layer in found if layer.problem}  # such as routers of experts
         packable = {name: q for name, q in recipe_of(heard).items() if name not in unknown_use}

@@ -17,7 +17,7 @@ from ...base.errors import WrongType, WrongValue
 from ...base.texts import quoted
 from ...files.recipes import parse_recipe
 from ...files.selection import escaped, patterns
-from ...formats import Format
+from ...formats import Format, is_rotated
 from ...products.arguments import as_format
 from ...ptq.methods import by_method, takes
 from . import modules
@@ -30,15 +30,22 @@ from .walk import Layer
 from .weights import PackedWeight
 
 
-def recipe_of(format: object) -> dict[str, Format | QuantizedArray | None]:
-    """Return a format, a recipe or a rounding of a model as a dict from patterns to formats or rounded weights."""
+def recipe_of(format: object, rotated: bool = False) -> dict[str, Format | QuantizedArray | None]:
+    """Return a format, a recipe or a rounding of a model as a dict from patterns to formats or rounded weights.
+
+    `rotated`: also formats with ``+had``.
+    """
     rounded = getattr(format, "weights", None)
     if isinstance(rounded, Mapping):
         return {escaped(name): value for name, value in rounded.items() if isinstance(value, QuantizedArray)}
     if isinstance(format, Mapping):
         patterns(format)
-        return parse_recipe(format, also=(QuantizedArray,))
-    return {"*": as_format(format, "convert: format")}
+        found = parse_recipe(format, also=(QuantizedArray,))
+        for fmt in found.values():
+            if is_rotated(fmt) and not rotated:
+                raise fmt.refusal("convert: format")
+        return found
+    return {"*": as_format(format, "convert: format", rotated=rotated)}
 
 
 def weight_now(layer: Layer, name: str = "convert") -> torch.Tensor:

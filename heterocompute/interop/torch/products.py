@@ -325,5 +325,14 @@ def _embedding_as_called(
     return embedding(input, weight, weight.dtype)
 
 
+def _conv2d_as_called(
+    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Any:
+    if isinstance(padding, str):
+        raise WrongType(f"conv2d: padding is {shown(padding)}, expected numbers with a packed weight")
+    return conv2d(input, weight, bias, stride, padding, dilation, groups)
+
+
 PRODUCTS[torch.nn.functional.linear] = _linear_as_called
+PRODUCTS[torch.nn.functional.conv2d] = _conv2d_as_called
 PRODUCTS[torch.nn.functional.embedding] = _embedding_as_called

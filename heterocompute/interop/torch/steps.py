@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,6 +13,7 @@ from ...arrays.components import stored_bytes
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.values import as_int, as_real, check_flag
 from ...files.selection import escaped
+from ...formats import is_rotated
 from ...formats.base import or_words
 from ...ptq.adjust import correct_bias
 from ...ptq.calibration import Calibration
@@ -81,6 +83,7 @@ class Steps:
     corrects: bool
     learns: int = 0  # steps
     seed: int = 0
+    shrinkage: float = 0.0
 
 
 def checked(
@@ -93,6 +96,7 @@ def checked(
     corrects: bool,
     steps: Any = None,
     seed: Any = None,
+    shrinkage: Any = 0.0,
 ) -> Steps:
     if method not in METHODS:
         raise WrongValue(f"convert: method is {shown(method)}, expected {or_words(METHODS)}")
@@ -109,6 +113,11 @@ def checked(
         raise WrongValue(f"convert: {name} is for method='learned', method is {shown(method)}")
     if method == "learned" and inplace:
         raise WrongValue("convert: method='learned' compares two copies, expected inplace=False")
+    share = as_real(shrinkage, "convert: shrinkage", "a number")
+    if not 0 <= share < inf:
+        raise WrongValue(f"convert: shrinkage is {shown(shrinkage)}, expected a finite number, 0 or more")
+    if share and method not in (*CALIBRATED, "learned"):
+        raise WrongValue(f"convert: shrinkage is for {or_words((*CALIBRATED, 'learned'))}, method is {shown(method)}")
     runs_model = method in ("awq", "qronos", "learned") or smooth is not None or rotate is not None
     needs = "smooth" if smooth is not None else None
     needs = f"method={shown(method)}" if method in ("awq", "learned", *CALIBRATED) else needs
@@ -124,7 +133,7 @@ def checked(
     count = as_int(STEPS if steps is None else steps, "convert: steps", 0) if method == "learned" else 0
     folds = "awq" if method == "awq" else "smooth" if smooth is not None else None
     return Steps(rounding, folds, "search" if method == "awq" else smooth, clip if clip else
-                "search" if method == "awq" else None, corrects, count, chance)  # fmt: skip
+                "search" if method == "awq" else None, corrects, count, chance, share)  # fmt: skip
 
 
 def take_parameters(model: Any, small: Any) -> None:
@@ -203,15 +212,21 @@ def accepted(
         raise WrongValue("convert: inplace is for one format, not for a ladder with accept=")
     wanted = as_real(at_least, "convert: at_least", "a number")
     learning = {name: options.pop(name) for name in ("steps", "seed")}
+    shrunk = {"shrinkage": options.pop("shrinkage")}
     most = None if evaluations is None else as_int(evaluations, "convert: evaluations", 1)
     steps = ladder_of(ladder, method, "convert", METHODS)
     if not any(one.method == "learned" for one in steps):
         checked("rtn", None, None, None, None, False, False, **learning)
     mixes = check_flag("convert", "mix", mix)
     moves = any(options[key] is not None for key in ("smooth", "rotate")) or any(one.method == "awq" for one in steps)
+    moves = moves or any(
+        map(is_rotated, (fmt for one in steps for fmt in recipe_of(one.formats, rotated=True).values()))
+    )
     if mixes and (moves or options["correct_bias"]):
         why = (
-            "smooth, method='awq' and rotate change what passes between" if moves else "correct_bias changes biases of"
+            "smooth, method='awq', rotate and +had change what passes between"
+            if moves
+            else "correct_bias changes biases of"
         )
         raise WrongValue(f"convert: mix puts layers of two models together, and {why} layers; expected one of them")
     best: dict[int, Any] = {}
@@ -221,6 +236,7 @@ def accepted(
 
     def judged(i: int) -> float:
         more = learning if steps[i].method == "learned" else {}
+        more = more | shrunk if steps[i].method in (*CALIBRATED, "learned") else more
         small = convert(model, steps[i].formats, method=steps[i].method, **options, **more)
         score = scored(accept, small, "convert")
         if run is not None:
@@ -308,7 +324,7 @@ def _packed(small: Any, model: Any, firsts: Mapping[str, str]) -> dict[str, tupl
 
 def bytes_of(model: Any, formats: Any, include: Any, exclude: Any) -> int:
     """Return the bytes of the parameters of a model whose layers have formats; tied weights count once."""
-    of_layer = matching({pattern: (fmt,) for pattern, fmt in recipe_of(formats).items()})
+    of_layer = matching({pattern: (fmt,) for pattern, fmt in recipe_of(formats, rotated=True).items()})
     total: int = sum(one.numel() * one.element_size() for one in model.parameters())
     done = set()
     for layer in layers(model, include, exclude):

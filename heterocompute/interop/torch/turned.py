@@ -8,7 +8,7 @@ M spreads an outlier channel over its block. Weights and activations then need f
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ import torch
 from torch.nn import functional
 
 from ...base.errors import WrongValue
-from ...formats import Format
+from ...base.texts import quoted
+from ...formats import Format, is_rotated, unrotated
 from ...products.layers.turned import sylvester
 from ...products.quantize import fake_quantize
 from ..models.batches import evaluating
@@ -26,7 +27,7 @@ from .folding import output_error, own_weight
 from .judging import ROWS, Divided, improves, some_rows
 from .modules import PackedLinear
 from .products import linear
-from .walk import Layer
+from .walk import Layer, layers, matching
 from .weights import PackedWeight
 
 Array = np.ndarray[Any, Any]
@@ -156,10 +157,7 @@ def turned_online(
     """
     rows: dict[str, dict[str, Any]] = {}
     wanted = [layer for layer in layers if format_of(layer) is not None]
-    uses: dict[int, int] = {}
-    for module in model.modules():
-        for parameter in module._parameters.values():
-            uses[id(parameter)] = uses.get(id(parameter), 0) + 1
+    uses = _uses(model)
     chosen: dict[int, Layer] = {}
     for layer in wanted:
         reason = _why_not(layer, uses)
@@ -187,16 +185,57 @@ def turned_online(
             rows[layer.name]["kept"] = "the rotation does not reduce the error of its outputs"
             continue
         rows[layer.name] = {"rotated": block, "kept": ""}
-        old = small.get_submodule(layer.path)
-        new = carry(old, TurnedLinear(old, block))
-        if not layer.path:
-            small = new
-            break
-        parent, _, name = layer.path.rpartition(".")
-        setattr(small.get_submodule(parent), name, new)
+        small = _with_turned(small, layer, block)
     if any(row["rotated"] for row in rows.values()) and improves(model, small, batches, rounded):
         return Turned(small, rows)
     return Turned(model, {name: {"rotated": 0, "kept": row["kept"] or WORSE} for name, row in rows.items()})
+
+
+def turned_by_format(model: Any, table: Mapping[str, Any], include: Any, exclude: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a copy of a model whose layers of rotated formats rotate their inputs, and the recipe without rotations.
+
+    Raises
+    ------
+    ValueError
+        A layer of such a format cannot rotate its inputs, or the format flips signs.
+    """
+    of_format = matching({pattern: (fmt,) for pattern, fmt in table.items()})
+    chosen: list[tuple[Layer, int]] = []
+    uses = _uses(model)
+    for layer in layers(model, include, exclude):
+        fmt = (of_format(layer) or (None,))[0]
+        if not is_rotated(fmt) or layer.problem:
+            continue
+        reason = "a layer has no signs, expected a format without a seed" if fmt.seed is not None else ""
+        reason = reason or _why_not(layer, uses)
+        if reason:
+            raise WrongValue(f"convert: {quoted(layer.name)} in {fmt}: {reason}; give it a format without rotation")
+        chosen.append((layer, fmt.block_of(layer.shape[1], f"convert: {quoted(layer.name)}")))
+    shared = {id(one): one for one in model.parameters()}
+    small = copied(model, shared, model.modules(), "convert", "a model without it")
+    for layer, block in chosen:
+        small = _with_turned(small, layer, block)
+    return small, {pattern: unrotated(fmt) for pattern, fmt in table.items()}
+
+
+def _with_turned(model: Any, layer: Layer, block: int) -> Any:
+    """Put a layer that rotates its inputs in the place of a linear layer; return the model."""
+    old = model.get_submodule(layer.path)
+    new = carry(old, TurnedLinear(old, block))
+    if not layer.path:
+        return new
+    parent, _, name = layer.path.rpartition(".")
+    setattr(model.get_submodule(parent), name, new)
+    return model
+
+
+def _uses(model: Any) -> dict[int, int]:
+    """Return the number of modules that have each parameter."""
+    uses: dict[int, int] = {}
+    for module in model.modules():
+        for parameter in module._parameters.values():
+            uses[id(parameter)] = uses.get(id(parameter), 0) + 1
+    return uses
 
 
 def _turned(x: Array, block: int) -> Array:

@@ -6,9 +6,11 @@ the name of a weight (``encoder.0.weight``) or of its module (``encoder.0``).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn.utils.parametrize import is_parametrized
@@ -16,6 +18,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import quoted
 from ...files.selection import FirstMatch, literal, patterns, unknown
+from ...products.quantize import quantize
 from .carrying import is_of_torch, own_function
 from .reading import maker_of
 from .weights import PackedWeight
@@ -39,7 +42,8 @@ class Layer:
         The module that holds the weight.
     kind : str
         ``linear``, ``conv2d``, ``conv_transpose2d``, ``embedding``, ``embedding_bag``, ``embedding_own`` (a table
-        whose class stays), ``attention`` (a projection), ``experts`` (stacked matrices), or the class name of an
+        whose class stays), ``conv2d_own`` and ``linear_own`` (a subclass whose forward pass stays, since it uses the
+        weight as its class does), ``attention`` (a projection), ``experts`` (stacked matrices), or the class name of an
         unknown module.
     shape : tuple of int
         Shape of the weight.
@@ -189,6 +193,8 @@ def _of_module(path: str, module: Any) -> Iterator[Layer]:
     for attribute, weight in module._modules.items():
         if isinstance(weight, PackedWeight):
             kind = getattr(module, "kind", OWN_TABLE if isinstance(module, torch.nn.Embedding) else "experts")
+            kind = next((f"{one}{OWN}" for base, one in STAYING.items() if type(module) is not base
+                         and isinstance(module, base) and not hasattr(module, "kind")), kind)  # fmt: skip
             kind = "attention" if attribute in PROJECTIONS else kind
             yield Layer(named(attribute), path, attribute, module, kind, tuple(weight.shape), weight.axis, "", weight)
     for attribute in _weights_of(module):
@@ -223,6 +229,9 @@ KNOWN = {  # the forward pass of a class -> kind of its weights
     **{getattr(torch.nn, f"Conv{n}d"): f"conv{n}d" for n in (1, 2, 3)},
     **{getattr(torch.nn, f"ConvTranspose{n}d"): f"conv_transpose{n}d" for n in (1, 2, 3)},
 }
+STAYING = {torch.nn.Linear: "linear", torch.nn.Conv2d: "conv2d"}
+_TRIED: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # results of `uses_weight_as`
+OWN = "_own"  # ends the kinds of subclasses whose forward pass stays
 READ_BY = {"LinearCrossEntropyLoss": "linear"}  # modules that read the weight of a child and do not call the child
 # Tables of transformers whose class changes indices or rows around the look-up (Gemma, BART, OPT): the module stays.
 OWN_TABLE, OWN_TABLES = "embedding_own", ("ScaledWordEmbedding", "LearnedPositionalEmbedding")
@@ -243,7 +252,9 @@ def _kind_of(module: object, attribute: str, shape: tuple[int, ...]) -> Kind:
                 if "recipe_state" in vars(module) or "recipe_states" in vars(module):
                     return kind, (), WITH_RECIPE
                 if not is_of_torch(module, base):
-                    return title, (), f"{title} {OWN_FORWARD}"
+                    if base not in STAYING or _own(module) or not uses_weight_as(module, base):
+                        return title, (), f"{title} {OWN_FORWARD}"
+                    return f"{kind}{OWN}", _of_kind(kind, module, shape)[1], _unreadable(getattr(module, attribute))
             problem = _own(module) or _unreadable(getattr(module, attribute))
             if problem:
                 return kind, (), problem
@@ -255,6 +266,43 @@ def _kind_of(module: object, attribute: str, shape: tuple[int, ...]) -> Kind:
     if isinstance(module, torch.nn.RNNBase):
         return title, (), f"{title} multiplies by float weights alone"
     return title, (), f"how {title} uses {attribute} is not known"
+
+
+def uses_weight_as(module: Any, base: Any) -> bool:
+    """Tell whether a subclass multiplies its weight as its class does, and does nothing else with it.
+
+    A copy runs on random inputs with its weight and with the same weight packed. A packed weight raises an error for
+    any use except a product, so a forward pass that pads first, or scales its result, is the same with it.
+    """
+    if module in _TRIED:
+        return _TRIED[module]
+    if is_parametrized(module) or module.weight.device.type != "cpu":
+        return False
+    sizes: tuple[int, ...] = ()
+    if base is not torch.nn.Linear:
+        reach = [d * (k - 1) + s for d, k, s in zip(module.dilation, module.kernel_size, module.stride, strict=True)]
+        sizes = (module.in_channels, *(one + 7 for one in reach))
+    else:
+        sizes = (3, module.in_features)
+    try:
+        trial = copy.deepcopy(module).float()
+        state = torch.Generator().manual_seed(0)
+        x = torch.randn((2, *sizes), generator=state)
+        with torch.no_grad(), torch.random.fork_rng([]):
+            wanted = [trial(one) for one in (x, 3 * x + 1)]
+            w = trial.weight.detach().numpy()
+            del trial._parameters["weight"]
+            trial.weight = PackedWeight(quantize(w, "fp32", (*range(2, w.ndim), 1)))
+            found = [trial(one) for one in (x, 3 * x + 1)]
+        _TRIED[module] = all(
+            y.shape == z.shape
+            and y.numel() > 0
+            and bool(torch.allclose(y, z, rtol=1e-4, atol=1e-5 * float(y.abs().max())))
+            for y, z in zip(wanted, found, strict=True)
+        )
+    except Exception:  # of whatever the class does with such inputs, or with a weight that is packed
+        _TRIED[module] = False
+    return _TRIED[module]
 
 
 def _own(module: object) -> str:

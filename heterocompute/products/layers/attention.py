@@ -13,13 +13,14 @@ from ...arrays.components import layout_of, rows_stand_alone
 from ...arrays.dense import as_array
 from ...arrays.device import DeviceArray, is_on_device
 from ...arrays.quantized import QuantizedArray
+from ...arrays.rotated import turned
 from ...base import runtime
 from ...base.devices import A_DEVICE, KIND, has_device
 from ...base.errors import Unsupported, WrongType, WrongValue, shown
 from ...base.float_env import converted, counts_subnormals
 from ...base.texts import counted
 from ...base.values import as_int, as_list, as_real, check_flag
-from ...formats import Format, has_pattern, is_function
+from ...formats import Format, has_pattern, is_function, is_rotated, unrotated
 from ..arguments import FloatArray
 from ..device import settle
 from ..given.functions import rounded_by
@@ -27,7 +28,7 @@ from ..quantize import quantize
 from .device import TOGETHER, device_attention, device_heads, in_batches, in_library_of_first, is_device_input
 from .device_cache import DeviceTokens, check_row, device_tokens
 from .transformer import as_floats
-from .turned import Turned, cache_format, check_width, stored_format, turned
+from .turned import cache_format, check_width
 
 __all__ = ["KVCache", "attention"]
 
@@ -279,7 +280,7 @@ class KVCache:
 
     def __init__(
         self,
-        format: Format | Turned | str | None = None,
+        format: Format | str | None = None,
         layers: int = 1,
         heads: int = 1,
         width: int = 64,
@@ -287,8 +288,8 @@ class KVCache:
         windows: object = None,
     ) -> None:
         given_format = cache_format(format, "KVCache: format")
-        self.format = stored_format(given_format)
-        self.is_turned = isinstance(given_format, Turned)
+        self.format = unrotated(given_format)
+        self.is_turned = is_rotated(given_format)
         sizes = {"layers": layers, "heads": heads, "width": width, "batch": batch}
         self.layers, self.heads, self.width, self.batch = (
             as_int(value, f"KVCache: {name}", 1, MAX_LAYERS if name == "layers" else 1 << 40)

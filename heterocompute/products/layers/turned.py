@@ -10,67 +10,34 @@ of a head over all of its values, which then need fewer bits. `reference.layers.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ... import _heterocompute as _core
-from ...base import runtime
 from ...base.errors import WrongValue
-from ...formats import Format
+from ...formats import Format, Rotated, is_rotated
 from ..arguments import as_format
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 SUFFIX = "+had"
 
 
-@dataclass(frozen=True)
-class Turned:
-    """A format of keys and values whose heads are rotated.
-
-    Attributes
-    ----------
-    format : Format
-        Format of the rotated heads.
-    """
-
-    format: Format
-
-    @property
-    def label(self) -> str:
-        return f"{self.format.label}{SUFFIX}"
-
-    def __str__(self) -> str:
-        return f"{self.format}{SUFFIX}"
-
-
-def cache_format(given: Any, name: str, functions: bool = True) -> Format | Turned | None:
+def cache_format(given: Any, name: str, functions: bool = True) -> Format | None:
     """Return the format of a cache from itself or its text, which may end with ``+had``."""
-    if given is None or isinstance(given, Turned):
-        return given
-    if isinstance(given, str) and given.endswith(SUFFIX):
-        return Turned(as_format(given.removesuffix(SUFFIX), name))
-    return as_format(given, name, functions=functions)
-
-
-def stored_format(given: Format | Turned | None) -> Format | None:
-    """Return the format in which a cache stores heads, rotated or not."""
-    return given.format if isinstance(given, Turned) else given
+    if given is None:
+        return None
+    found = as_format(given, name, functions=functions, rotated=True)
+    if is_rotated(found) and (found.block, found.seed) != (None, None):
+        raise WrongValue(
+            f"{name} is {found}, expected {Rotated(found.base)}: a cache rotates whole heads, without signs"
+        )
+    return found
 
 
 def check_width(width: int, name: str) -> None:
     """Refuse a head width without Sylvester's matrix."""
     if width & (width - 1):
         raise WrongValue(f"{name}: width is {width}, expected a power of two for a format with {SUFFIX}")
-
-
-def turned(x: FloatArray) -> FloatArray:
-    """Rotate the last axis; a second call rotates back, except for float32 rounding."""
-    found = np.array(x, np.float32, order="C")
-    if found.size:
-        _core.rotate_heads(runtime.run(), found)
-    return found
 
 
 @functools.cache

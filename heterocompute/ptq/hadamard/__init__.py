@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.dense import as_array, normalize_axes
+from ...arrays.rotated import signs
 from ...base.errors import WrongValue, shown
 from ...base.float_env import counts_subnormals
 from ...base.texts import counted
@@ -19,15 +20,6 @@ Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 16  # values rotated at a time, or one run if it is longer
 _MOST = 1 << 21  # if rows are contiguous
-
-
-def signs(size: int, seed: int) -> Array:
-    """Return 1 or -1 for each index: a bit of splitmix64 of seed and index, the same everywhere."""
-    with np.errstate(over="ignore"):
-        z = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return np.where((z ^ (z >> np.uint64(31))) & np.uint64(1), -1.0, 1.0)
 
 
 @counts_subnormals
@@ -128,13 +120,13 @@ def _rotate(
         along = None if flips is None else flips if source.ndim > 1 else flips[some]
         if along is not None and not inverse:
             values *= along
-        values = _rotated(values.reshape(-1, width), *parts, inverse).reshape(shape)
+        values = rotated_values(values.reshape(-1, width), *parts, inverse).reshape(shape)
         if along is not None and inverse:
             values *= along
         target[some] = values
 
 
-def _rotated(values: Array, orders: tuple[int, ...], power: int, inverse: bool) -> Array:
+def rotated_values(values: Array, orders: tuple[int, ...], power: int, inverse: bool) -> Array:
     """Return the last axis times the matrices of these orders and of the power of two; the input is overwritten.
 
     The product is scaled to length 1.

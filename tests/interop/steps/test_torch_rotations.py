@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import heterocompute as hc
+from heterocompute.reference import rotation
+
 torch = pytest.importorskip("torch")
 ht = pytest.importorskip("heterocompute.interop.torch")
 residual = pytest.importorskip("heterocompute.interop.torch.residual").residual
@@ -119,6 +122,39 @@ def test_a_layer_alone_and_its_gradient() -> None:
     small(x).sum().backward()
     wanted = layer.weight.sum(dim=0)
     assert (x.grad[0] - wanted).abs().max() < 0.02 * wanted.abs().max()
+
+
+def test_formats_with_a_rotation_rotate_inputs_in_the_call() -> None:
+    model, data = Net(), batches()
+    x = data.pop()
+    options = {"activations": "int4", "include": "blocks.*"}
+    plain, small = (ht.convert(model, text, **options) for text in ("int4", "int4+had"))
+    assert output_db(model, small, x) > output_db(model, plain, x) + 0.3
+    layer, old = small.blocks[0].gate, model.blocks[0].gate
+    w = old.weight.detach().numpy()
+    assert layer.block == 16 and str(layer.weight.format) == "int4"
+    turned = rotation.rotate(w, 1, 16)
+    assert np.array_equal(layer.weight.array().codes(), hc.quantize(turned, "int4").codes())
+    again = ht.load_packed(Net(), small.state_dict())
+    with torch.no_grad():
+        assert torch.equal(again(x), small(x))
+    better = ht.convert(model, {"blocks.*": "int4+had16"}, inputs=data, method="gptq", activations="int8")
+    nearest = ht.convert(model, {"blocks.*": "int4"}, activations="int8")
+    assert output_db(model, better, x) > output_db(model, nearest, x)
+    ladder = [{"blocks.*": "int3+had"}, {"blocks.*": "int8+had"}]
+    kept, gate = ht.convert(model, ladder, accept=lambda one: output_db(model, one, x), at_least=25)
+    assert gate.passed and kept.blocks[0].gate.block == 16
+
+
+@pytest.mark.parametrize(
+    ("fmt", "options", "words"),
+    [("int4+had", {}, "give it a format without rotation"), ("int4+had-s1", {"include": "blocks.*"}, "has no signs"),
+     ("int4+had", {"include": "blocks.*", "inplace": True}, "inplace is given with a format that rotates"),
+     ("int4+had256", {"include": "blocks.*"}, "expected a multiple of 256")],
+)  # fmt: skip
+def test_layers_that_cannot_rotate_refuse_such_formats(fmt: str, options: Any, words: str) -> None:
+    with pytest.raises(hc.ArgumentError, match=words):
+        ht.convert(Net(), fmt, **options)
 
 
 @pytest.mark.parametrize("norm", ["LayerNorm", "RMSNorm"])

@@ -237,6 +237,34 @@ def test_few_inputs_and_none(method: str) -> None:
     if method in ("qronos", "awq", "learned"):
         with pytest.raises(ValueError, match="is an iterator, which can be read once, but several passes are needed"):
             converted(iter(batches))
+    if method == "qronos":
+        with pytest.raises(ValueError, match="quantize: inputs is an iterator"):
+            converted(iter(batches))
+
+
+@pytest.mark.parametrize("method", ["gptq", "qronos"])
+def test_shrinkage_is_that_of_the_method(method: str) -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(32, 8), torch.randn(40, 32)
+    small, plain = (ht.convert(model, "int3", method=method, inputs=x, shrinkage=share) for share in (0.3, 0))
+    h = hc.ptq.Hessian(32)
+    h.add(x.numpy(), x.numpy()) if method == "qronos" else h.add(x.numpy())
+    wanted = getattr(hc.ptq, method)(model.weight.detach().numpy(), h, "int3", shrinkage=0.3)
+    assert small.weight.array() == wanted and plain.weight.array() != wanted
+    ladder: list[Any] = ["int8", ("int3", method)]
+    chosen, gate = ht.convert(model, ladder, accept=lambda one: 1.0, at_least=1, inputs=x, shrinkage=0.3)
+    assert gate.passed and chosen.weight.array() == wanted
+
+
+def test_shrinkage_without_a_calibrated_method_is_refused() -> None:
+    model, x = torch.nn.Linear(32, 8), torch.randn(40, 32)
+    for options, words in (
+        ({"shrinkage": 0.1}, "shrinkage is for gptq, qronos or learned"),
+        ({"shrinkage": -1.0, "method": "gptq"}, "shrinkage is -1.0, expected a finite number, 0 or more"),
+        ({"shrinkage": "x", "method": "gptq"}, "shrinkage is 'x', expected a number"),
+    ):
+        with pytest.raises(hc.ArgumentError, match=words):
+            ht.convert(model, "int4", inputs=x, **options)
 
 
 def test_learned_rounding_is_better_than_its_start_and_the_same_in_each_run() -> None:
