@@ -127,11 +127,11 @@ def _largest(scores: FloatArray, count: int) -> IntArray:
 def _of_best_groups(choice: FloatArray, rule: Routing) -> FloatArray:
     """Return scores that are minus infinity outside of the best groups.
 
-    The score of a group is its largest one; with a sigmoid the sum of the two largest.
+    The score of a group is its largest one, or the sum of the two largest.
     """
     grouped = choice.reshape(len(choice), rule.groups, -1)
     best = -np.sort(-grouped, axis=-1)
-    score = best[..., 0] if rule.function == "softmax" else best[..., 0] + best[..., 1]
+    score = best[..., 0] + best[..., 1] if rule.sums_two else best[..., 0]
     is_used = np.zeros(score.shape, bool)
     np.put_along_axis(is_used, _largest(score, rule.groups_used), True, axis=-1)
     return np.where(is_used[..., None], grouped, np.float32(-np.inf)).reshape(choice.shape)
