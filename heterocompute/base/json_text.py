@@ -27,7 +27,7 @@ MAX_DEPTH = 64  # what walks over a value calls itself at each level
 
 
 def strict_json(text: str | bytes) -> Any:
-    """Parse JSON without duplicate keys, NaN, Infinity and deep nesting, in UTF-8; anything else, and a number beyond float64, is a ValueError."""
+    """Parse JSON in UTF-8; duplicate keys, NaN, Infinity, numbers beyond float64 and deep nesting are a ValueError."""
     _check_amount(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
