@@ -104,16 +104,22 @@ def routed(shape: Shape, router: FloatArray, correction: FloatArray | None = Non
         return _best_two(router, rule.noise)
     if rule.function == "softmax" and rule.groups == 1 and correction is None and shape.shares_sum_to_one:
         picked = _largest(router, shape.experts_used)
-        return picked, _scaled(softmax(np.take_along_axis(router, picked, axis=-1)), rule)
+        return picked, _scaled(softmax(_picked(router, picked)), rule)
     scores = softmax(router) if rule.function == "softmax" else sigmoid(router)
     choice = scores if correction is None else scores + correction
     if rule.groups > 1:
         choice = _of_best_groups(choice, rule)
     picked = _largest(choice, shape.experts_used)
-    shares = np.take_along_axis(scores, picked, axis=-1)
+    shares = _picked(scores, picked)
     if shape.shares_sum_to_one:
         shares = shares / (shares.sum(axis=-1, keepdims=True) + LEAST)
     return picked, _scaled(shares, rule)
+
+
+def _picked(scores: FloatArray, picked: IntArray) -> FloatArray:
+    """Return the scores of some experts of each token."""
+    found: FloatArray = scores[np.arange(len(scores))[:, None], picked]
+    return found
 
 
 def _scaled(shares: FloatArray, rule: Routing) -> FloatArray:
