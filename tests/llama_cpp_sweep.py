@@ -43,7 +43,8 @@ def drawn(rng: np.random.Generator, name: str) -> dict[str, Any]:
     if "num_hidden_layers" not in options and "layer_types" not in options:
         found["num_hidden_layers"] = int(rng.integers(1, 4))
     share = [n for n in (1, 2, 4, 8) if heads % n == 0]
-    found["num_key_value_heads"] = heads if "num_key_value_heads" not in usual else int(rng.choice(share))
+    is_grouped = "num_key_value_heads" in usual and "kv_lora_rank" not in usual
+    found["num_key_value_heads"] = int(rng.choice(share)) if is_grouped else heads
     if usual.get("head_dim") is not None and "kv_lora_rank" not in usual and rng.random() < 0.5:
         found["head_dim"] = int(rng.choice([16, 32]))
     elif "head_dim" in found:
@@ -57,7 +58,7 @@ def drawn(rng: np.random.Generator, name: str) -> dict[str, Any]:
     if isinstance(usual.get("rope_parameters"), dict) and "rope_parameters" not in options:
         if "rope_theta" in usual["rope_parameters"] and rng.random() < 0.7:
             found["rope_parameters"] = {"rope_type": "default", "rope_theta": float(rng.choice([500.0, 1e4, 1e6]))}
-            if rng.random() < 0.4:
+            if rng.random() < 0.4 and kind != "Phi3" and "kv_lora_rank" not in usual:
                 found["rope_parameters"] |= {"rope_type": "linear", "factor": float(rng.choice([2.0, 3.5]))}
     for key, value in options.items():
         if key in ("num_experts", "num_local_experts", "n_routed_experts"):
