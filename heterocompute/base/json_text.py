@@ -6,6 +6,8 @@ A value takes up to 30 times the memory of its text, so values are counted in th
 from __future__ import annotations
 
 import json
+import math
+import re
 from typing import Any, NoReturn
 
 from .errors import WrongValue, printable
@@ -19,16 +21,20 @@ MAX_MARKS = {
     b",": ("items", 12 * MAX_TENSORS),
 }
 MAX_STRINGS = 6 * MAX_TENSORS
+DIGITS = 40  # of a number in an error
+LARGE = re.compile(r"[eE]\+?0*[1-9]\d\d|\d{300}")  # numbers that may be beyond float64
 MAX_DEPTH = 64  # what walks over a value calls itself at each level
 
 
 def strict_json(text: str | bytes) -> Any:
-    """Parse JSON without duplicate keys, NaN, Infinity and deep nesting, in UTF-8; anything else is a ValueError."""
+    """Parse JSON in UTF-8; duplicate keys, NaN, Infinity, numbers beyond float64 and deep nesting are a ValueError."""
     _check_amount(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
-        signed = _signed if "-0" in decoded else None  # a function of Python for each integer takes time
-        found = json.loads(decoded, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=signed)
+        is_large = LARGE.search(decoded) is not None  # a function of Python for each number takes time
+        signed, finite = _signed if is_large or "-0" in decoded else None, _finite if is_large else None
+        found = json.loads(decoded, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=signed,
+                           parse_float=finite)  # fmt: skip
     except RecursionError:
         found = None
     else:
@@ -39,7 +45,17 @@ def strict_json(text: str | bytes) -> Any:
 
 def _signed(text: str) -> int | float:
     """Return an integer; -0 is a float, as in other languages, and so no count."""
+    if len(text) > DIGITS:
+        _finite(text)
     return -0.0 if text == "-0" else int(text)
+
+
+def _finite(text: str) -> float:
+    """Return a number; one beyond float64 is refused, as by the library of safetensors."""
+    found = float(text)
+    if math.isinf(found):
+        raise WrongValue(f"the number {printable(text[:DIGITS])} is beyond float64")
+    return found
 
 
 def json_object(path: str, limit: int) -> dict[str, Any]:

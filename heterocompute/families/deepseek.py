@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .record import ATTENTION, MLP, Experts, Family, Kind
+from .record import ATTENTION, MLP, Experts, Family, Kind, Mixture
 
 EXPERTS = Experts(
     64,
@@ -31,7 +31,10 @@ V3 = Kind(
     title="DeepseekV3",
 )  # fmt: skip
 DEEPSEEK2 = Family(
-    "deepseek2", (V2, V3), pairs=True, rotates_neighbors=True, is_latent=True, period=None, in_gguf=False,
+    "deepseek2", (V2, V3), pairs=True, rotates_neighbors=True, is_latent=True, period=None, biases=(),
+    log_multiplier=0.1,
+    mixture=Mixture(sums="key", router="key", shared="count", is_scaled=True, is_corrected=True, has_groups=True,
+                    has_dense=True),
     layer={"attn_q_a": "self_attn.q_a_proj", "attn_q_a_norm": "self_attn.q_a_layernorm",
            "attn_q_b": "self_attn.q_b_proj", "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
            "attn_kv_a_norm": "self_attn.kv_a_layernorm", "attn_kv_b": "self_attn.kv_b_proj"},

@@ -62,7 +62,8 @@ ROBERTA_KIND = Kind("roberta", {**BERT_DEFAULTS, "pad_token_id": PADDING}, keys=
                     reads=("type_vocab_size",), biases=BERT.kinds[0].biases, implied=_of_roberta,
                     title="Roberta")  # fmt: skip
 ROBERTA = replace(
-    BERT, name="roberta", position_offset=PADDING + 1, skips_padding=True, in_gguf=False,
+    BERT, name="roberta", position_offset=PADDING + 1, skips_padding=True,
+    no_gguf="its tokenizers are not written",
     kinds=(ROBERTA_KIND, replace(ROBERTA_KIND, name="xlm-roberta", title="XLMRoberta")),
 )  # fmt: skip
 MODERNBERT = Family(
@@ -77,7 +78,8 @@ MODERNBERT = Family(
              base=160_000.0, has_local_rope=True, implied=_of_modernbert, title="ModernBert"),
     ),
     is_encoder=True, centered=True, activation="gelu_erf", embedding_norm=True, skips_first_norm=True,
-    fused=("attn_qkv", "ffn_gate_up"), local_base=10_000.0, in_gguf=False, biases=("attn_qkv", "attn_output"),
+    fused=("attn_qkv", "ffn_gate_up"), local_base=10_000.0,
+    no_gguf="its tokenizer is not written", biases=("attn_qkv", "attn_output"),
     names={"token_embd": "embeddings.tok_embeddings", "token_embd_norm": "embeddings.norm",
            "output_norm": "final_norm"},
     layer={"attn_norm": "attn_norm", "attn_qkv": "attn.Wqkv", "attn_output": "attn.Wo", "ffn_norm": "mlp_norm",
@@ -91,7 +93,7 @@ NOMIC = Family(
              title="NomicBert"),
     ),
     is_encoder=True, centered=True, norm_bias=True, pre_norms=False, sum_norms=True, output_norm=False,
-    token_types=True, embedding_norm=True, period=None, in_gguf=False, biases=(), base=1000.0, prefix="",
+    token_types=True, embedding_norm=True, period=None, biases=(), is_square=True, base=1000.0, prefix="",
     fused=("attn_qkv",), names={**TABLES, "token_embd_norm": "emb_ln", "layers": "encoder.layers"},
     layer={"attn_qkv": "attn.Wqkv", "attn_output": "attn.out_proj", "attn_output_norm": "norm1", "ffn_up": "mlp.fc11",
            "ffn_gate": "mlp.fc12", "ffn_down": "mlp.fc2", "layer_output_norm": "norm2"},

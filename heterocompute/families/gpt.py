@@ -57,7 +57,8 @@ OPT = Family(
         ),
     ),
     is_gated=False, activation="relu", centered=True, norm_bias=True, learned_positions=True, position_offset=2,
-    period=None, in_gguf=False, prefix="model.decoder.",
+    period=None, no_gguf="llama.cpp does not have it",
+    prefix="model.decoder.",
     names={"position_embd": "embed_positions", "output_norm": "final_layer_norm"},
     layer={"attn_norm": "self_attn_layer_norm", "attn_output": "self_attn.out_proj", "ffn_norm": "final_layer_norm",
            "ffn_up": "fc1", "ffn_down": "fc2"},
@@ -111,8 +112,18 @@ BLOOM = Family(
     layer={"attn_qkv": "self_attention.query_key_value", "attn_output": "self_attention.dense",
            "ffn_up": "mlp.dense_h_to_4h", "ffn_down": "mlp.dense_4h_to_h"},
 )  # fmt: skip
+
+
+def _of_shape(shape: Any) -> dict[str, Any]:
+    """Return the keys of Falcon for the heads of keys and the norms of a layer."""
+    is_new = shape.family == "falcon-two-norms" or shape.kv_heads not in (1, shape.heads)
+    more = {"num_kv_heads": shape.kv_heads, "num_ln_in_parallel_attn": 2 if shape.family != "falcon" else 1}
+    return {"new_decoder_architecture": is_new, "multi_query": shape.kv_heads == 1, **(more if is_new else {})}
+
+
 FALCON = replace(
-    BLOOM, name="falcon", embedding_norm=False, alibi="alibi", scales_alibi=True, activation="gelu_erf",
+    BLOOM, name="falcon", marks={"blk.0.attn_norm_2.weight": "falcon-two-norms"},
+    embedding_norm=False, alibi="alibi", scales_alibi=True, activation="gelu_erf",
     parallel="parallel_attn", shares_norm=True, is_parallel=True, biases=(), needs_biases=False,
     kinds=(
         Kind("falcon", {"rms_norm_eps": 1e-5, "tie_word_embeddings": True, "max_position_embeddings": 2048,
@@ -120,11 +131,13 @@ FALCON = replace(
              keys={"hidden_size": ("n_embed",), "rms_norm_eps": ("layer_norm_epsilon",), "hidden_act": ("activation",)},
              reads=("alibi", "multi_query", "num_kv_heads", "parallel_attn", "new_decoder_architecture",
                     "num_ln_in_parallel_attn", "ffn_hidden_size"),
-             biases={"bias": (*FUSED, *INNER)}, implied=_of_falcon, variant=_falcon_of),
+             biases={"bias": (*FUSED, *INNER)}, implied=_of_falcon, stated=_of_shape,
+             variant=_falcon_of),
     ),
     names={"token_embd": "word_embeddings", "layers": "h", "output_norm": "ln_f"},
 )  # fmt: skip
-FALCON_TWO_NORMS = replace(FALCON, name="falcon-two-norms", kinds=(), shares_norm=False, in_gguf=False,
+FALCON_TWO_NORMS = replace(FALCON, name="falcon-two-norms", alias="falcon", marks={}, kinds=(), shares_norm=False,
+                           gguf={"ffn_norm": "attn_norm", "attn_norm": "attn_norm_2"},
                            layer={**FALCON.layer, "attn_norm": "ln_attn", "ffn_norm": "ln_mlp"})  # fmt: skip
 PHI2 = Family(
     "phi2",

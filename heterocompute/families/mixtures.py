@@ -35,7 +35,8 @@ PHIMOE = Family(
              experts=Experts(16, key="num_local_experts", router="mixer", block="block_sparse_moe", parts=LISTED),
              title="Phimoe"),
     ),
-    centered=True, norm_bias=True, base=1e6, period=None, in_gguf=False,
+    centered=True, norm_bias=True, base=1e6, period=None,
+    no_gguf="llama.cpp computes RMS norms and a softmax of two experts there; the model has layer norms and a mixer",
 )  # fmt: skip
 GLM4MOE = Family(
     "glm4moe",
@@ -51,6 +52,7 @@ GLM4MOE = Family(
     ),
     qk_norm="head", qk_norm_flag="use_qk_norm", is_partial=True, share=0.5, period=None,
     gguf={"ffn_norm": "post_attention_norm"},
-    mixture=Mixture(sums="key", router="sigmoid", shared="count", is_scaled=True, is_corrected=True, has_dense=True),
+    mixture=Mixture(sums="key", router="sigmoid", shared="count", is_scaled=True, is_corrected=True, has_groups=True,
+                    has_dense=True),
 )  # fmt: skip
 FAMILIES = (OLMOE, GRANITEMOE, PHIMOE, GLM4MOE)

@@ -45,7 +45,8 @@ MINISTRAL3 = Family(
         Kind("ministral3", {"rms_norm_eps": 1e-5, "head_dim": 128, "num_key_value_heads": 8},
              windows=Windows(every=True), title="Ministral3"),
     ),
-    pairs=True, base=1e6, rope_keys=("llama_4_scaling_beta", "max_position_embeddings"), period=None, in_gguf=False,
+    pairs=True, base=1e6, rope_keys=("llama_4_scaling_beta", "max_position_embeddings"), period=None, biases=(),
+    has_divisors=True, log_multiplier=1.0, has_limits=True, has_temperature=True,
 )  # fmt: skip
 MULTIPLIERS = {"embedding_multiplier": "embedding", "residual_multiplier": "residual",
                "attention_multiplier": "attention", "logits_scaling": "logits divided"}  # fmt: skip
@@ -84,5 +85,5 @@ GLM4 = Family(
     layer={"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm"}, period=None,
 )  # fmt: skip
 GLM = replace(GLM4, name="glm", kinds=(replace(GLM4.kinds[0], name="glm", title="Glm"),), post_norms=False, layer={},
-              in_gguf=False)  # fmt: skip
+              alias="chatglm", is_square=True)  # fmt: skip
 FAMILIES = (SMOLLM3, ERNIE, ARCEE, SEED, MINISTRAL3, GRANITE, OLMO2, EXAONE4, GLM4, GLM)

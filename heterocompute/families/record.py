@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 QKV = ("attn_q", "attn_k", "attn_v")
 ATTENTION = (*QKV, "attn_output")
+LATENTS = ("attn_q_a", "attn_q_b", "attn_kv_a_mqa", "attn_kv_b")
+LATENT_KEYS = ("q_lora_rank", "kv_lora_rank", "key_length_mla", "value_length_mla")
 MLP = ("ffn_gate", "ffn_up", "ffn_down")
 LOGIT_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")  # the same in config.json and GGUF
 
@@ -149,13 +151,16 @@ class Mixture:
         The hidden width of an expert has a key of its own; otherwise it is ``feed_forward_length``.
     sums : {"always", "never", "key"}
         The shares of the used experts sum to 1.
-    router : {"softmax", "sigmoid"}
+    router : {"softmax", "sigmoid", "key"}
+        Function of the scores; `key`: ``expert_gating_func`` has it.
     shared : {"", "count", "width"}
         Experts that every token uses: their number, or their width.
     is_scaled : bool
         All shares have a factor (``expert_weights_scale``).
     is_corrected : bool
-        A bias per expert changes which experts are used.
+        A bias per expert changes which experts are used, with a sigmoid.
+    has_groups : bool
+        Only the experts of the best groups are used (``expert_group_count``, ``expert_group_used_count``).
     has_dense : bool
         The first layers may be dense (``leading_dense_block_count``).
     clamp : tuple of float or None
@@ -164,10 +169,11 @@ class Mixture:
 
     has_width: bool = True
     sums: Literal["always", "never", "key"] = "always"
-    router: Literal["softmax", "sigmoid"] = "softmax"
+    router: Literal["softmax", "sigmoid", "key"] = "softmax"
     shared: Literal["", "count", "width"] = ""
     is_scaled: bool = False
     is_corrected: bool = False
+    has_groups: bool = False
     has_dense: bool = False
     clamp: tuple[float, float] | None = None
 
@@ -179,6 +185,7 @@ class Mixture:
         found |= {"expert_weights_scale"} if self.is_scaled else set()
         found |= {"expert_weights_norm"} if self.sums == "key" else set()
         found |= {"expert_gating_func"} if self.router != "softmax" else set()
+        found |= {"expert_group_count", "expert_group_used_count"} if self.has_groups else set()
         return found | ({"leading_dense_block_count"} if self.has_dense else set())
 
 
@@ -218,6 +225,8 @@ class Kind:
         Layers with a window have other parameters of RoPE.
     implied : callable or None
         Returns the values of usual keys that follow from several others, which are its argument.
+    stated : callable or None
+        Returns keys of config.json that follow from a `Shape`, for a folder made of a GGUF file.
     variant : callable or None
         Returns the name of the family, if values of config.json choose one of several.
     factors : mapping of str to str
@@ -241,6 +250,7 @@ class Kind:
     base: float = 0.0
     has_local_rope: bool = False
     implied: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    stated: Callable[[Any], Mapping[str, Any]] | None = None
     variant: Callable[[Mapping[str, Any]], str] | None = None
     factors: Mapping[str, str] = field(default_factory=dict)
 
@@ -272,7 +282,10 @@ class Family:
     Attributes
     ----------
     name : str
-        The value of ``general.architecture``.
+    alias : str
+        The value of ``general.architecture``, if it is not the name.
+    marks : mapping of str to str
+        Tensors of a GGUF file -> name of the family that the file then is.
     kinds : tuple of Kind
         The first describes a file of this architecture in Hugging Face, unless only another one has windows.
     runs : bool
@@ -371,12 +384,18 @@ class Family:
         Experts in llama.cpp; None: it has none, or they are not described yet.
     is_parallel : bool
         llama.cpp has no flag of `parallel`: both parts always read the same input.
-    in_gguf : bool
-        GGUF files of the architecture are read and written.
+    no_gguf : str
+        The reason why GGUF files of the architecture are neither read nor written; "": they are.
     factors : tuple of str
         Meanings of factors that llama.cpp reads (`FACTOR_KEYS`).
     windowed_layers : int
         The only number of layers with which llama.cpp computes windows; 0: any.
+    log_multiplier : float
+        ``mscale_all_dim`` of yarn is ``yarn_log_multiplier`` divided by this; 0: llama.cpp does not read it.
+    has_limits : bool
+        llama.cpp reads ``yarn_beta_slow`` and ``yarn_beta_fast``.
+    has_temperature : bool
+        llama.cpp reads ``attention.temperature_scale``, by which queries grow with positions.
     has_divisors, has_long : bool
         llama.cpp reads ``rope_freqs.weight``; ``rope_factors_short.weight`` and ``rope_factors_long.weight``.
     is_square : bool
@@ -389,6 +408,8 @@ class Family:
 
     name: str
     kinds: tuple[Kind, ...] = ()
+    alias: str = ""
+    marks: Mapping[str, str] = field(default_factory=dict)
     runs: bool = True
     pairs: bool = False
     activation: Literal["silu", "gelu", "gelu_erf", "relu", "relu2"] = "silu"
@@ -441,9 +462,12 @@ class Family:
     needs_biases: bool = False
     mixture: Mixture | None = None
     is_parallel: bool = False
-    in_gguf: bool = True
+    no_gguf: str = ""
     factors: tuple[str, ...] = ()
     windowed_layers: int = 0
+    log_multiplier: float = 0.0
+    has_limits: bool = False
+    has_temperature: bool = False
     has_divisors: bool = False
     has_long: bool = False
     is_square: bool = False
@@ -451,11 +475,17 @@ class Family:
     has_windows: Literal["", "key", "read"] = ""
 
     @property
+    def architecture(self) -> str:
+        """Return the value of ``general.architecture``."""
+        return self.alias or self.name
+
+    @property
     def parts(self) -> frozenset[str]:
         """Return the tensors of a layer, by role."""
         inner = ("ffn_gate", "ffn_up") if self.is_gated else ("ffn_up",)
         inner = ("ffn_gate_up",) if "ffn_gate_up" in self.fused else inner
         matrices = (*(("attn_qkv",) if "attn_qkv" in self.fused else QKV), *inner)
+        matrices = (*matrices, *(LATENTS if self.is_latent else ()))
         return frozenset({"attn_output", "ffn_down", *matrices, *self.norms(False)})
 
     def norms(self, parallel: bool) -> tuple[str, ...]:
@@ -487,7 +517,10 @@ class Family:
         flags = set() if self.is_parallel else {self.parallel} - {"", "always"}
         mixed = set() if self.mixture is None else self.mixture.keys
         causal = {"attention.causal"} if self.is_encoder else set()
-        return {self.epsilon, *(FACTOR_KEYS[one] for one in self.factors), *flags, *mixed, *causal}
+        more = {f"attention.{key}" for key in LATENT_KEYS} if self.is_latent else set[str]()
+        more |= {"rope.scaling.yarn_log_multiplier"} if self.log_multiplier else set()
+        more |= {"attention.temperature_scale"} if self.has_temperature else set()
+        return {self.epsilon, *(FACTOR_KEYS[one] for one in self.factors), *flags, *mixed, *causal, *more}
 
     @property
     def table(self) -> str:

@@ -28,13 +28,17 @@ Windows = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class Latent:
-    """DeepSeek's attention: ranks of the latents, 0 without one of queries, and the parts of a head."""
+    """DeepSeek's attention: ranks of the latents, 0 without one of queries, and the parts of a head.
+
+    `epsilon` is that of the norms of latents, which is 1e-6 in transformers whatever config.json says.
+    """
 
     query: int
     keys: int
     plain: int
     rotary: int
     value: int
+    epsilon: float = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +124,17 @@ def latent_of_config(keys: Keys, family: Family) -> Latent | None:
         keys.count("q_lora_rank", 0, 0), keys.count("kv_lora_rank"), keys.count("qk_nope_head_dim"),
         keys.count("qk_rope_head_dim"), keys.count("v_head_dim"),
     )  # fmt: skip
+
+
+def latent_of_keys(keys: Keys, family: Family, epsilon: float) -> Latent | None:
+    """Return the sizes of attention over latents of a GGUF file; None in other families."""
+    if not family.is_latent:
+        return None
+    at = f"{family.architecture}.attention"
+    whole, value = (keys.count(f"{at}.{key}_mla", keys.count(f"{at}.{key}")) for key in ("key_length", "value_length"))
+    rotary = keys.count(f"{family.architecture}.rope.dimension_count", high=whole - 1)
+    return Latent(keys.count(f"{at}.q_lora_rank", 0, low=0), keys.count(f"{at}.kv_lora_rank"), whole - rotary, rotary,
+                  value, epsilon)  # fmt: skip
 
 
 def biases_of_config(keys: Keys, kind: Kind) -> frozenset[str]:
@@ -244,9 +259,9 @@ def sizes_of_keys(
     usual = usual or {}
 
     def count(key: str, default: int | None = None, **limits: int) -> int:
-        return keys.count(f"{family.name}.{key}", usual.get(key, default), **limits)
+        return keys.count(f"{family.architecture}.{key}", usual.get(key, default), **limits)
 
-    _refuse_lists(keys, family.name, listed)
+    _refuse_lists(keys, family.architecture, listed)
     layers, width = count("block_count", high=MAX_LAYERS), count("embedding_length")
     heads = count("attention.head_count", high=MAX_HEADS)
     experts = count("expert_count", 0, low=0, high=MAX_EXPERTS)
@@ -278,10 +293,10 @@ def _refuse_lists(keys: Keys, name: str, listed: Callable[[str], Any]) -> None:
 
 def _windows_of_keys(keys: Keys, family: Family, layers: int, listed: Callable[[str], Any]) -> Windows:
     """Return the window of each layer: every `period`-th sees all positions, or the file has a flag per layer."""
-    window = keys.count(f"{family.name}.attention.sliding_window", family.window, low=0) or None
+    window = keys.count(f"{family.architecture}.attention.sliding_window", family.window, low=0) or None
     if family.windowed_layers not in (0, layers):
         window = None
-    key = f"{family.name}.attention.sliding_window_pattern"
+    key = f"{family.architecture}.attention.sliding_window_pattern"
     flags = listed(key)
     if flags is None:
         if family.period is None:

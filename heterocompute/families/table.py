@@ -19,8 +19,10 @@ FAMILIES: dict[str, Family] = {
 }
 KINDS = {kind.name: (family, kind) for family in FAMILIES.values() for kind in family.kinds}
 RUN = {name: family for name, family in FAMILIES.items() if family.runs and not family.is_encoder}  # by zoo.open_llm
-GGUF = {name: family for name, family in RUN.items() if family.in_gguf}
-ENCODER_GGUF = {name: family for name, family in FAMILIES.items() if family.is_encoder and family.in_gguf}
+# Of several families of an architecture the first, whose `marks` name the others.
+GGUF = {family.architecture: family for family in reversed(RUN.values()) if not family.no_gguf}
+GGUF = {name: GGUF[name] for name in dict.fromkeys(family.architecture for family in RUN.values()) if name in GGUF}
+ENCODER_GGUF = {one.architecture: one for one in reversed(FAMILIES.values()) if one.is_encoder and not one.no_gguf}
 RUN_KINDS = {name: pair for name, pair in KINDS.items() if pair[0].runs and not pair[0].is_encoder}
 ENCODER_KINDS = {name: pair for name, pair in KINDS.items() if pair[0].is_encoder}  # by zoo.open_encoder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -11,7 +12,9 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from ..arrays.layout import KEY as PACKED
+from ..base.container import numpy_dtype
 from ..base.errors import WrongValue, printable, shown
+from ..base.float_env import converted
 from ..base.tensors import Info, Tensors
 from .containers.folder import Located
 from .layouts.configuration import KEY
@@ -74,6 +77,8 @@ class Weights(Tensors):
             self._model, self.why_not_renamed = found.renamed(reader)
         self.config = {} if self._model is None else self._model.config
         self._plain = {name: name for name in plain}
+        self._infos = dict[str, Info]()
+        self._made = dict[str, Callable[[], NDArray[Any]]]()  # tensors that are made of several
         self._expert: dict[str, int] = {}  # numbers of tensors that are one expert of a stack
         self._stack: tuple[str, Any] | None = None  # the last one
         if self._model is not None:
@@ -83,14 +88,15 @@ class Weights(Tensors):
             self._expert = {name: j for names in stacks.values() for j, name in enumerate(names)}
             reads, self.weights = self.weights, {}
             for own, read in reads.items():
-                for name in held[own]:
+                for name in held.get(own, ()):
                     one = partial(_in_rows, read, self._model.rows.get(name))
                     self.weights[name] = partial(self._one_of, own, read, name) if own in stacks else one
             order = [name for own in order for name in held.get(own, ())]
+            order += [self._join(name, reads) for name in self._model.joins]
         self.path, self.names, self.skipped = reader.path, order, dict(reader.skipped)
         self.metadata = _metadata_left(reader, found)
         self.others = sorted({*reader.others, *(reader.files.values() if isinstance(reader, Located) else ())})
-        self._infos = {name: self._info_of(name, reader.info(own)) for name, own in self._plain.items()}
+        self._infos |= {name: self._info_of(name, reader.info(own)) for name, own in self._plain.items()}
         self._infos |= dict(infos or {})
         self._said: dict[str, str] = {}
         self._last: tuple[str, Weight] | None = None
@@ -129,6 +135,27 @@ class Weights(Tensors):
         """Store what another reader of the same file found about a weight."""
         self._infos[name], self._said[name] = info, declared
 
+    def _join(self, name: str, reads: Mapping[str, Callable[[], Weight]]) -> str:
+        """Add a tensor that is made of several of the file, or of a turned one, and return its name."""
+        one = self._model.joins[name]
+        if all(own in reads for own in one.names) and not one.of_heads:
+            parts = [partial(_in_rows, reads[own], self._model.rows.get(name)) for own in one.names]
+            self.weights[name] = partial(_of_parts, one, parts)
+            return name
+        infos = [self._reader.info(own) for own in one.names]
+        kinds = {info.dtype for info in infos} if not any(own in reads for own in one.names) else {"float32"}
+        dtype = kinds.pop() if len(kinds) == 1 else "float32"
+        shape = one.shape([tuple(info.shape) for info in infos])
+        self._infos[name] = Info(dtype, shape, math.prod(shape) * numpy_dtype(dtype).itemsize)
+        self._made[name] = partial(self._of_join, one, reads, dtype)
+        return name
+
+    def _of_join(self, one: Any, reads: Mapping[str, Callable[[], Weight]], dtype: str) -> NDArray[Any]:
+        """Return the values of a tensor that is made of several."""
+        parts = [reads[own]().values() if own in reads else self._reader.tensor(own) for own in one.names]
+        found: NDArray[Any] = one.values([converted(part, numpy_dtype(dtype)) for part in parts])
+        return found
+
     def _info_of(self, name: str, info: Info) -> Info:
         """Return the description of a plain tensor, of which the file may have a stack."""
         if name not in self._expert:
@@ -158,6 +185,8 @@ class Weights(Tensors):
         """Read one tensor; a weight is decoded to float32."""
         if name in self.weights:
             return self.weight(name).values()
+        if name in self._made:
+            return self._made[name]()
         values = self._reader.tensor(self._plain[name])
         values = values[self._expert[name]] if name in self._expert else values
         if self._model is None:
@@ -175,6 +204,11 @@ class Weights(Tensors):
     def chunks(self, name: str) -> Iterable[memoryview]:
         """Yield a tensor's bytes in pieces; a plain tensor is not read as a whole."""
         return super().chunks(name) if name in self.weights or self._model is not None else self._reader.chunks(name)
+
+
+def _of_parts(one: Any, parts: Iterable[Callable[[], Weight]]) -> Weight:
+    found: Weight = one.weight([read() for read in parts])
+    return found
 
 
 def _in_rows(read: Callable[[], Weight], rows: NDArray[Any] | None) -> Weight:

@@ -12,6 +12,7 @@ from common import isas, run, same_bits
 
 import heterocompute as hc
 from heterocompute.families.table import ENCODER_KINDS
+from heterocompute.files.checkpoint import dequantize_checkpoint
 from heterocompute.hardware.network.language import decoder_of_config
 
 # Families that run: the class of transformers without its ending, and options of a small model.
@@ -212,10 +213,10 @@ PARTS = ["the", "The", "cats", "dog!", "caf\u00e9", "\u4e2d\u6587", "  ", "\n", 
          "x" * 20, "don't", "[MASK]", "\u00a0", "\u00df", "\u200d"]  # fmt: skip
 
 
-def with_words(path: Path) -> list[str]:
-    """Write a BERT with a small vocabulary, and return drawn texts."""
+def with_words(path: Path, family: str = "bert", **more: Any) -> list[str]:
+    """Write an encoder with a small vocabulary, and return drawn texts."""
     tokenizers = pytest.importorskip("tokenizers")
-    made_encoder(path, "bert")
+    made_encoder(path, family, **more)
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
     words = [*MARKS, *letters, *(f"##{one}" for one in letters), *".,!?-'", "the", "cat", "dog", "##at", "\u4e2d"]
     made = tokenizers.Tokenizer(tokenizers.models.WordPiece({w: i for i, w in enumerate(words)}, unk_token="[UNK]"))
@@ -260,10 +261,27 @@ def test_bert_is_a_gguf_file(tmp_path: Path, capsys: Any) -> None:
     assert summary["architecture"] is None
 
 
-def test_llama_cpp_embeds_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["bert", "nomic_bert"])
+def test_transformers_opens_a_folder_that_was_gguf(family: str, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    with_words(tmp_path / "in", family, hidden_size=64, intermediate_size=96)
+    hc.quantize_checkpoint(tmp_path / "in", tmp_path / "m.gguf", "q8_0", layout="gguf")
+    summary = hc.convert_checkpoint(tmp_path / "m.gguf", tmp_path / "out", "compressed-tensors")
+    assert summary["unloadable"] is None
+    dequantize_checkpoint(tmp_path / "out", tmp_path / "plain")
+    model = transformers.AutoModel.from_pretrained(tmp_path / "plain", attn_implementation="eager").eval()
+    with torch.no_grad():
+        found = model(torch.tensor(IDS)).last_hidden_state.numpy()
+    wanted = hc.zoo.open_encoder(tmp_path / "m.gguf").states(IDS)
+    assert np.abs(found - wanted).max() <= 40 * np.finfo(np.float32).eps * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("family", ["bert", "nomic_bert"])
+def test_llama_cpp_embeds_the_same(family: str, tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     xllamacpp = pytest.importorskip("xllamacpp")
-    texts = with_words(tmp_path / "in")[:12]
+    texts = with_words(tmp_path / "in", family)[:12]
     hc.quantize_checkpoint(tmp_path / "in", tmp_path / "m.gguf", "q8_0", exclude="*", layout="gguf")
     net, options = hc.zoo.open_encoder(tmp_path / "m.gguf"), xllamacpp.CommonParams()
     options.model.path, options.n_ctx, options.cpuparams.n_threads = str(tmp_path / "m.gguf"), 64, 1

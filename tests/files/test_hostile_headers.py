@@ -141,6 +141,26 @@ def test_texts_that_do_not_end_are_no_json(text):
 ROWS = 10**8
 
 
+NUMBERS = ["1e999", "-1e999", "1E+400", "1e00400", "1" * 400, "1e308", "1e-999", "0e999", "-0", "1" * 309, "9e307"]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda text: text[:8] + str(len(text)))
+def test_numbers_of_headers_are_those_of_the_library_of_safetensors(path, number):
+    library = pytest.importorskip("safetensors")
+    header = f'{{"a":{{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":{number}}}}}'.encode()
+    with open(path, "wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header + b"\0\0\0\0")
+    try:
+        with library.safe_open(path, "np"):
+            pass
+    except Exception as error:
+        assert "out of range" in str(error)
+        with pytest.raises(ValueError, match="beyond float64"):
+            hc.open_checkpoint(path)
+    else:
+        hc.open_checkpoint(path).close()
+
+
 def write_bomb(path, rows=ROWS):
     """Write 500 bytes that decode to 10^8 zeros."""
     e = hc.encode_eie(np.zeros((1, 1), np.float32), elements=1)

@@ -80,7 +80,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 ENDING = {"GPT2": "LMHeadModel"}
 # Families that llama.cpp runs from files that are written here.
-IN_GGUF = [name for name in FAMILIES if name not in ("ministral3", "opt", "glm")]
+IN_GGUF = [name for name in FAMILIES if name not in ("opt", "phimoe")]
 MERGES = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("Ġ", "a"), ("e", "r")]
 TEXT = "the cat sat in the hat, the winter was there: 12 cats and 345 rats.\n" * 4
 

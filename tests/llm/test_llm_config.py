@@ -288,7 +288,7 @@ def rows() -> list[str]:
     found = []
     for family in (one for one in RUN.values() if one.kinds):
         kinds = ", ".join(f"`{kind.name}`" for kind in family.kinds)
-        found.append(f"| {kinds} | {f'`{family.name}`' if family.in_gguf else ''} | {block_of(family)} |")
+        found.append(f"| {kinds} | {f'`{family.architecture}`' if not family.no_gguf else ''} | {block_of(family)} |")
     return found
 
 

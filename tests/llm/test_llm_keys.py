@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -202,3 +203,76 @@ def test_keys_of_gguf_that_change_nothing_are_accepted(tmp_path: Path) -> None:
     path = made.write_gguf(tmp_path / "m.gguf", keys=more)
     plain = made.write_gguf(tmp_path / "plain.gguf")
     assert np.array_equal(hc.zoo.open_llm(path).logits([3, 4]), hc.zoo.open_llm(plain).logits([3, 4]))
+
+
+ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("Bert", {}), "roberta": ("Roberta", {"pad_token_id": 1}),
+    "xlm-roberta": ("XLMRoberta", {"pad_token_id": 1}),
+    "modernbert": ("ModernBert", {"local_attention": 8}), "nomic_bert": ("NomicBert", {}),
+}  # fmt: skip
+BY_TENSORS = ("tie_word_embeddings",)  # whether the output is the embedding is seen in the file
+OF_PROGRAM = ("dtype", "model_type", "architectures", "transformers_version", "quantization_config")
+
+
+def other_values(value: Any) -> list[Any]:
+    """Return values of a key that differ from a given one."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1, 2 * value + 2]
+    if isinstance(value, float):
+        return [1.5 * value + 0.25]
+    if isinstance(value, str):
+        return ["relu", "other"]
+    return [True, 1, 0.5] if value is None else []
+
+
+@pytest.mark.sweep(every=5)
+@pytest.mark.parametrize("family", [*made.FAMILIES, *ENCODERS])
+def test_a_key_of_transformers_is_read_or_refused_or_changes_nothing(family: str) -> None:
+    """Each key of a configuration class gets other values; where the shape stays, so do the results of transformers."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    encoder = family in ENCODERS
+    name, options = ENCODERS[family] if encoder else made.FAMILIES[family]
+    kind = getattr(transformers, f"{name}TextConfig" if name == "Gemma3" else f"{name}Config")
+    network = getattr(transformers, f"{name}{'Model' if encoder else made.ENDING.get(name, 'ForCausalLM')}")
+    config = kind(**{
+        "vocab_size": 40, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
+        "num_hidden_layers": len(options.get("layer_types", [0, 1])), "max_position_embeddings": 64, "bos_token_id": 0,
+        "eos_token_id": 1, "pad_token_id": 1 if encoder else None, **({} if encoder else {"num_key_value_heads": 2}),
+        **options,
+    })  # fmt: skip
+    ids = torch.tensor(np.random.default_rng(0).integers(2, 40, (1, 24)))
+
+    def made_of(config: Any, state: Any = None) -> Any:
+        config._attn_implementation = "eager"
+        model = network(config).eval()
+        if state is None:
+            torch.manual_seed(0)
+            state = {key: torch.randn_like(w) * 0.2 if w.is_floating_point() else w
+                     for key, w in model.state_dict().items()}  # fmt: skip
+        model.load_state_dict(state)
+        with torch.no_grad():
+            return model, getattr(model(ids), "last_hidden_state" if encoder else "logits")
+
+    model, wanted = made_of(config)
+    given = json.loads(config.to_json_string(use_diff=False))
+    plain, checked = of_config("", given, 40, encoder), 0
+    for key in given.keys() - {*BY_TENSORS, *OF_PROGRAM}:
+        for value in other_values(given[key]):
+            try:
+                if of_config("", {**given, key: value}, 40, encoder) != plain:
+                    continue
+            except ValueError:
+                continue
+            other = {**given, key: value}
+            try:
+                found = made_of(kind(**{one: other[one] for one in other.keys() - {*OF_PROGRAM}}), model.state_dict())[
+                    1
+                ]
+            except Exception:  # transformers refuses the value, or has other tensors
+                continue
+            checked += 1
+            apart = (found - wanted).abs().max() / wanted.abs().max()  # parts of a matrix round otherwise
+            assert apart < 1e-6, f"{key} = {value!r} instead of {given[key]!r} changes {family}"
+    assert checked > 5

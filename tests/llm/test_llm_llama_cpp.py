@@ -31,7 +31,14 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "starcoder2": ("Starcoder2", {}),
     "cohere2": ("Cohere2", {"sliding_window": 8, "num_hidden_layers": 5}),
     "olmo3": ("Olmo3", {**made.FAMILIES["olmo3"][1], "num_hidden_layers": 5}),
+    "glm": ("Glm", {"head_dim": 16, "eos_token_id": 2}),
+    "falcon with two norms": ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
+    "falcon with groups": ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2,
+                                      "num_ln_in_parallel_attn": 1}),
 }  # fmt: skip
+LATENT = {**made.LATENT, "moe_intermediate_size": 64, "kv_lora_rank": 32, "v_head_dim": 16, "n_routed_experts": 8}
+SCALED = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "mscale": 0.707, "mscale_all_dim": 0.707,
+          "original_max_position_embeddings": 32}  # fmt: skip
 USED = {"num_experts": 4, "num_experts_per_tok": 2}
 MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("Mixtral", {"num_local_experts": 4, "sliding_window": None, "intermediate_size": 64}),
@@ -47,9 +54,13 @@ MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4_moe without norms": ("Glm4Moe", {
         "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "head_dim": 16,
         "first_k_dense_replace": 1, "norm_topk_prob": False, "attention_bias": True}),
+    "glm4_moe with groups": ("Glm4Moe", {**made.FAMILIES["glm4_moe"][1], "moe_intermediate_size": 64}),
     "gpt_oss": ("GptOss", {
         **made.FAMILIES["gpt_oss"][1], "intermediate_size": 64, "rope_parameters": {
             "rope_type": "default", "rope_theta": 1e4}}),
+    "deepseek_v2": ("DeepseekV2", {
+        **LATENT, "q_lora_rank": None, "routed_scaling_factor": 1.7, "rope_parameters": SCALED}),
+    "deepseek_v3": ("DeepseekV3", {**LATENT, "q_lora_rank": 32, "n_group": 2, "topk_group": 1}),
 }  # fmt: skip
 PROMPTS = ("the cat sat in", "in the winter: 12 hats", "a")
 
@@ -96,7 +107,9 @@ def completed(path: Path, prompts: tuple[str, ...]) -> list[tuple[list[int], int
 ARCHITECTURES = {"llama3": "llama", "linear": "llama", "mistral": "llama", "olmo3": "olmo2", "gpt_neox": "gptneox",
                  "phi": "phi2", "cohere": "command-r", "mixtral": "llama", "qwen3_moe": "qwen3moe",
                  "qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe",
-                 "glm4_moe without norms": "glm4moe", "gpt_oss": "gpt-oss"}  # fmt: skip
+                 "glm4_moe without norms": "glm4moe", "gpt_oss": "gpt-oss", "glm4_moe with groups": "glm4moe",
+                 "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm": "chatglm", "ministral3": "mistral3",
+                 "falcon with two norms": "falcon", "falcon with groups": "falcon"}  # fmt: skip
 
 
 @pytest.mark.sweep(every=5)
@@ -109,7 +122,7 @@ def test_a_folder_becomes_a_file_that_llama_cpp_runs(family: str, tmp_path: Path
     path = tmp_path / "model.gguf"
     summary = quantize_checkpoint(folder, path, "q8_0", exclude="*", layout="gguf")
     net = hc.zoo.open_llm(path)
-    assert summary["architecture"] == net.shape.family == ARCHITECTURES.get(family, family)
+    assert summary["architecture"] == net.shape.options.architecture == ARCHITECTURES.get(family, family)
     ids = np.random.default_rng(0).integers(0, len(made.vocabulary()), (2, 40))
     with torch.no_grad():
         wanted = model(torch.tensor(ids)).logits.numpy()
@@ -229,7 +242,13 @@ CHANGES = {
         ("falcon", {"alibi": True}, "falcon has no biases by the distance"),
         ("qwen3_moe", {"norm_topk_prob": False}, "differ in shares_sum_to_one: False and True"),
         ("qwen3_moe", {"mlp_only_layers": [1]}, "differ in dense: .1,. and"),
-        ("glm4_moe", {"n_group": 2}, "differ in routing"),
+        ("deepseek_v2", {"topk_method": "group_limited_greedy", "n_group": 2, "topk_group": 1}, "differ in routing"),
+        ("deepseek_v2", {"rope_parameters": {**SCALED, "mscale": 0.5}}, "differ in scale"),
+        ("deepseek_v3", {"rms_norm_eps": 1e-5}, "differ in latent"),
+        ("deepseek_v3", {"rope_interleave": False}, "rotates neighbors, and this model does not"),
+        ("deepseek_v3", {"n_shared_experts": 0}, "needs shared experts"),
+        ("phimoe", {}, "phimoe is not written: llama.cpp computes RMS norms"),
+        ("opt", {}, "opt is not written: llama.cpp does not have it"),
         ("gpt_oss", {"swiglu_limit": 5.0}, "differ in routing"),
         ("olmoe", {"num_key_value_heads": 2}, "4 heads share 2 heads of keys, which the architecture olmoe"),
     ],
@@ -238,7 +257,7 @@ def test_what_llama_cpp_does_not_load_is_refused(family: str, more: dict[str, An
     from heterocompute.files.layouts.gguf.llama_cpp import model_in
     from heterocompute.files.opening import reader_of
 
-    kind, usual = {**FAMILIES, **MIXTURES}[family]
+    kind, usual = {**made.FAMILIES, **FAMILIES, **MIXTURES}[family]
     folder, _ = folder_of(tmp_path / "in", family, {**usual, **more, "num_hidden_layers": 2}, kind)
     with pytest.raises(ValueError, match=words):
         model_in(reader_of(str(folder)))

@@ -38,7 +38,7 @@ def open_encoder(path: str | os.PathLike[str]) -> Encoder:
     ----------
     path : str or os.PathLike
         A Hugging Face folder with safetensors, config.json and tokenizer.json, in any layout that
-        `heterocompute.load` reads, or a GGUF file of BERT. The families are BERT, RoBERTa, XLM-RoBERTa, ModernBERT and
+        `heterocompute.load` reads, or a GGUF file of BERT or Nomic BERT. The families are BERT, RoBERTa, XLM-RoBERTa, ModernBERT and
         Nomic BERT. The pooling is that of modules.json (sentence-transformers), or of the key ``pooling_type``;
         without these it is the mean of all tokens.
 
@@ -63,7 +63,7 @@ def open_encoder(path: str | os.PathLike[str]) -> Encoder:
     place = file_name(path)
     if "\0" in place or not os.path.isdir(place):
         (weights, shape, roles, tokens), _, metadata = gguf_parts(place, encoder=True)
-        return Encoder(place, weights, shape, roles, tokens, _pooling(place, metadata, shape.family))
+        return Encoder(place, weights, shape, roles, tokens, _pooling(place, metadata, shape.options.architecture))
     pooling, normalizes = declared_in(place)
     found = folder_parts(place, encoder=True)
     return Encoder(place, found.weights, found.shape, found.roles, found.tokens, pooling, normalizes)

@@ -202,7 +202,8 @@ def _routing(keys: Keys, kind: Kind, sizes: Sizes) -> Routing:
     if "swiglu_limit" in kind.reads:
         clamp = keys.number("swiglu_alpha"), keys.number("swiglu_limit")
     return Routing(
-        experts.router, groups, used, keys.number(experts.factor, 1.0) if experts.factor else 1.0,
+        experts.router, groups, used, groups > 1 and experts.router == "sigmoid",
+        keys.number(experts.factor, 1.0) if experts.factor else 1.0,
         experts.is_corrected, keys.number("router_jitter_noise", 0.0, 0.0) if experts.router == "mixer" else 0.0,
         experts.is_interleaved, clamp,
     )  # fmt: skip

@@ -6,7 +6,6 @@ import os
 import re
 import weakref
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,7 +22,17 @@ from .gguf_tokens import of_gguf as tokens_of_gguf
 from .network import LanguageModel
 from .shape import Shape, of_gguf
 from .tokens import Tokens
-from .weights import HARMLESS, OF_TASKS, Stored, expected, further_layers, gguf_names, hf_names, wanted_names
+from .weights import (
+    HARMLESS,
+    OF_TASKS,
+    Stored,
+    as_held,
+    expected,
+    further_layers,
+    gguf_names,
+    hf_names,
+    wanted_names,
+)
 
 MAX_CONFIG = 1 << 20
 OF_EXPERTS = ("ffn_gate_inp", "ffn_gate_up_exps", "ffn_down_exps")
@@ -110,8 +119,7 @@ def gguf_parts(path: str, encoder: bool = False) -> GgufParts:
             raise WrongValue(f"{printable(path)}: only one of the tensors {' and '.join(DIVISORS)} is there")
         shape = of_gguf(path, reader.metadata, vocabulary, FACTORS in reads, reader.listed, divisors, reader.lists,
                         encoder)  # fmt: skip
-        if shape.options.qk_norm_flag and "blk.0.attn_q_norm.weight" not in reads:
-            shape = replace(shape, qk_norm=False)
+        shape = as_held(shape, reads)
         roles = gguf_names(reads, shape)
         used = _check(path, shape, roles, sizes)
         _refuse_unused(path, shape, reads, used, GGUF_HARMLESS)

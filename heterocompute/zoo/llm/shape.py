@@ -17,12 +17,12 @@ from ...base.errors import shown
 from ...families.keys import Keys
 from ...families.known import check_gguf
 from ...families.record import FACTOR_KEYS, LOGIT_CAPS, Family
-from ...families.sizes import Latent, Sizes, sizes_of_keys
+from ...families.sizes import Latent, Sizes, latent_of_keys, sizes_of_keys
 from ...families.table import FAMILIES, family_of
 
 SCALINGS = ("none", "linear", "yarn", "longrope")  # of GGUF
 TYPES = "tokenizer.ggml.token_type_count"
-SIGMOID = 2  # expert_gating_func of GGUF
+SOFTMAX, SIGMOID = 1, 2  # expert_gating_func of GGUF
 UNROTATED = 4  # every so many layers of SmolLM 3 have no RoPE in llama.cpp
 YARN = {"yarn_attn_factor": 1.0, "yarn_beta_slow": 1.0, "yarn_beta_fast": 32.0}  # the keys are of other architectures
 
@@ -107,6 +107,8 @@ class Routing:
     function : {"softmax", "sigmoid", "mixer"}
     groups, groups_used : int
         Experts of the best groups are used only; 1: there is one group.
+    sums_two : bool
+        The score of a group is the sum of its two largest scores; otherwise the largest.
     factor : float
         Multiplies all shares.
     is_corrected : bool
@@ -122,6 +124,7 @@ class Routing:
     function: str = "softmax"
     groups: int = 1
     groups_used: int = 1
+    sums_two: bool = False
     factor: float = 1.0
     is_corrected: bool = False
     noise: float = 0.0
@@ -294,19 +297,25 @@ def of_gguf(
     """
     keys = Keys(path, metadata)
     family = family_of(keys, metadata.get("general.architecture"), encoder)
-    name = family.name
+    name = family.architecture
     check_gguf(keys, {**metadata, **dict.fromkeys(lists)}, name, family.gguf_keys)
     sizes = sizes_of_keys(keys, family, vocabulary, listed)
     if family.is_encoder and keys.found.get(f"{name}.attention.causal") not in (False, "False", "0"):
         keys.fail(f"{name}.attention.causal is not false, with which llama.cpp hides later tokens")
-    if keys.count(f"{name}.attention.value_length", sizes.head_width) != sizes.head_width:
+    epsilon = keys.number(f"{name}.{family.epsilon}", None, 0.0, 1.0)
+    latent = latent_of_keys(keys, family, epsilon)
+    if latent is not None:  # llama.cpp counts one head of keys, and the width of a latent
+        sizes = replace(sizes, kv_heads=sizes.heads, head_width=latent.rotary)
+    elif keys.count(f"{name}.attention.value_length", sizes.head_width) != sizes.head_width:
         keys.fail(f"{name}.attention.value_length differs from the length of keys, which is {sizes.head_width}")
     rope, local, long_rope = _ropes(keys, family, sizes, divisors)
     # Files of Gemma lack the factor of q @ k.T; llama.cpp knows the largest model by its layers.
     share = sizes.width // sizes.heads if sizes.layers == family.largest else sizes.head_width
     scale = float(share**-0.5)
     times = _factors(keys, family)
-    if "attention" in family.factors:
+    if latent is not None:
+        scale = _scale_of_latents(keys, family, latent, rope)
+    elif "attention" in family.factors:
         scale = times.get("attention") or scale
     elif abs(keys.number(f"{name}.attention.scale", scale, 0.0) / scale - 1) > 1e-5:
         keys.fail(f"{name}.attention.scale is {metadata[f'{name}.attention.scale']}, expected {scale:.7g}")
@@ -314,8 +323,8 @@ def of_gguf(
     return checked(
         keys,
         Shape(
-            **vars(sizes), family=name, activation=family.activation,
-            epsilon=keys.number(f"{name}.{family.epsilon}", None, 0.0, 1.0),
+            **vars(sizes), family=family.name, activation=family.activation,
+            epsilon=epsilon, latent=latent, temperature=_temperature(keys, family, sizes.context),
             embedding_factor=times.get("embedding", sizes.width**0.5 if family.scaled_embedding else 1.0),
             residual_factor=times.get("residual", 1.0),
             logit_factor=times.get("logits", 1 / times.get("logits divided", 1.0)),
@@ -326,22 +335,44 @@ def of_gguf(
     )  # fmt: skip
 
 
+def _temperature(keys: Keys, family: Family, context: int) -> tuple[float, float] | None:
+    if not family.has_temperature:
+        return None
+    beta = keys.number(f"{family.architecture}.attention.temperature_scale", 0.0, 0.0, 1e6)
+    length = keys.number(f"{family.architecture}.rope.scaling.original_context_length", float(context), 1.0, 2.0**40)
+    return (beta, length) if beta else None
+
+
+def _scale_of_latents(keys: Keys, family: Family, latent: Latent, rope: Rope) -> float:
+    """Return the factor of scores that llama.cpp computes, which the factor of the context changes in every scaling."""
+    whole, wide = _weight(keys, family), max(rope.factor, 1.0)
+    extra = rope.amplitude * (1.0 if rope.scaling == "yarn" else 1 + 0.1 * math.log(wide))
+    return float((extra * (1 + 0.1 * whole * math.log(wide))) ** 2 * (latent.plain + latent.rotary) ** -0.5)
+
+
+def _weight(keys: Keys, family: Family) -> float:
+    """Return mscale_all_dim."""
+    if not family.log_multiplier:
+        return 0.0
+    return keys.number(f"{family.architecture}.rope.scaling.yarn_log_multiplier", 0.0, 0.0, 1e3) / family.log_multiplier
+
+
 def _factors(keys: Keys, family: Family) -> dict[str, float]:
     """Return the factors of a GGUF file by meaning; 0 means that there is none."""
-    found = {one: keys.number(f"{family.name}.{FACTOR_KEYS[one]}", 0.0, 0.0) for one in family.factors}
+    found = {one: keys.number(f"{family.architecture}.{FACTOR_KEYS[one]}", 0.0, 0.0) for one in family.factors}
     return {one: value for one, value in found.items() if value}
 
 
 def _is_parallel(keys: Keys, family: Family) -> bool:
     if family.parallel in ("", "always") or family.is_parallel:
         return family.parallel != ""
-    key = f"{family.name}.{family.parallel}"
+    key = f"{family.architecture}.{family.parallel}"
     return keys.found.get(key) in (True, "True", "1")
 
 
 def _experts(keys: Keys, family: Family, sizes: Sizes) -> dict[str, Any]:
     """Return how experts are chosen, by the keys of a GGUF file."""
-    rule, name = family.mixture, family.name
+    rule, name = family.mixture, family.architecture
     if not sizes.experts:
         return {}
     if rule is None:
@@ -349,14 +380,24 @@ def _experts(keys: Keys, family: Family, sizes: Sizes) -> dict[str, Any]:
     sums = rule.sums == "always"
     if rule.sums == "key":
         sums = keys.found.get(f"{name}.expert_weights_norm") in (True, "True", "1")
-    function = keys.count(f"{name}.expert_gating_func", SIGMOID, low=0) if rule.router == "sigmoid" else 0
-    if function not in (0, SIGMOID):
-        keys.fail(f"{name}.expert_gating_func is {function}, expected {SIGMOID}")
-    factor = keys.number(f"{name}.expert_weights_scale", 0.0, 0.0) if rule.is_scaled else 0.0
+    router, factor = rule.router, keys.number(f"{name}.expert_weights_scale", 0.0, 0.0) if rule.is_scaled else 0.0
+    if router != "softmax":
+        usual = SOFTMAX if router == "key" else SIGMOID
+        function = keys.count(f"{name}.expert_gating_func", 0, low=0) or usual
+        if function not in (usual, SIGMOID):
+            keys.fail(f"{name}.expert_gating_func is {function}, expected {SIGMOID}")
+        router = "sigmoid" if function == SIGMOID else "softmax"
+    groups = keys.count(f"{name}.expert_group_count", 0, low=0) or 1 if rule.has_groups else 1
+    used = keys.count(f"{name}.expert_group_used_count", groups, high=groups) if groups > 1 else 1
+    if groups > 1 and (sizes.experts % groups or sizes.experts < 2 * groups):
+        keys.fail(f"{name}.expert_group_count is {groups}, expected a divisor of {sizes.experts} experts")
+    if sizes.experts_used > sizes.experts // groups * used:
+        keys.fail(f"{name}.expert_group_used_count is {used}, whose experts are fewer than {sizes.experts_used}")
     return {
         "shares_sum_to_one": sums,
-        "routing": Routing(rule.router, factor=factor or 1.0, is_corrected=rule.is_corrected, clamp=rule.clamp),
-    }
+        "routing": Routing(router, groups, used, groups > 1, factor or 1.0, rule.is_corrected and router == "sigmoid",
+                           clamp=rule.clamp),
+    }  # fmt: skip
 
 
 def _unrotated(family: Family, sizes: Sizes) -> tuple[int, ...]:
@@ -378,7 +419,7 @@ def _ropes(
     As in llama.cpp, src/llama-model.cpp and src/llama-context.cpp: without a type the scaling is linear, `longrope`
     divides positions by the factor as well, and the attention factor applies to every type.
     """
-    name, context = family.name, sizes.context
+    name, context = family.architecture, sizes.context
     at = f"{name}.rope"
     rotated = keys.count(f"{at}.dimension_count", sizes.head_width, high=1 << 16)
     base = keys.number(f"{at}.freq_base", 10_000.0, 1.0 + 1e-6, 1e12)
@@ -398,14 +439,17 @@ def _ropes(
     mixed = keys.number(f"{at}.scaling.yarn_ext_factor", -1.0, -1e30)
     if mixed >= 0 and mixed != (kind == "yarn"):
         keys.fail(f"{at}.scaling.yarn_ext_factor is {mixed:g}, expected {int(kind == 'yarn')} with this type")
+    limits = {key: keys.number(f"{at}.scaling.{key}", usual) for key, usual in YARN.items()}
     for key, usual in YARN.items():
-        found = keys.number(f"{at}.scaling.{key}", usual)
-        if found != usual:
+        found = limits[key]
+        if found != usual and not (family.has_limits and "beta" in key):
             keys.fail(f"{at}.scaling.{key} is {found:g}, which llama.cpp does not read here; expected {usual:g}")
     if kind == "yarn":
-        amplitude = declared * (1 + 0.1 * math.log(max(factor, 1.0)))
-        low, high = YARN["yarn_beta_slow"], YARN["yarn_beta_fast"]
+        amplitude = declared * usual_amplitude(factor, _weight(keys, family), family.is_latent)
+        low, high = limits["yarn_beta_slow"], limits["yarn_beta_fast"]
         rope = Rope(base, rotated, family.pairs, "yarn", factor, original, low, high, amplitude)
+        if rope.ramp()[1] < rope.ramp()[0]:
+            keys.fail(f"{at}.scaling.yarn_beta_slow {low:g} and yarn_beta_fast {high:g} leave no ramp between them")
     else:
         kind = "linear" if factor != 1 else "none"
         rope = Rope(base, rotated, family.pairs, kind, factor, original, amplitude=declared)
@@ -423,15 +467,21 @@ def _ropes(
     return rope, replace(rope, base=local_base), None
 
 
+def usual_amplitude(factor: float, whole: float, is_latent: bool) -> float:
+    """Return the factor of cosine and sine that llama.cpp computes for yarn; `whole` is mscale_all_dim."""
+    plain, scaled = (1 + 0.1 * weight * math.log(max(factor, 1.0)) for weight in (1.0, whole))
+    return plain if not whole else 1.0 if is_latent else plain / scaled
+
+
 def _cap(keys: Keys, family: Family, key: str) -> float | None:
     """Return a cap of Gemma; llama.cpp reads none in other architectures."""
     usual = family.caps.get(key)
-    found = keys.number(f"{family.name}.{key}", usual or 0.0, 0.0)
+    found = keys.number(f"{family.architecture}.{key}", usual or 0.0, 0.0)
     if found and key not in family.caps:
         keys.fail(
-            f"{family.name}.{key} is {found:g}, which llama.cpp does not apply in the architecture {family.name}; "
-            "expected 0"
+            f"{family.architecture}.{key} is {found:g}, which llama.cpp does not apply in the architecture "
+            f"{family.architecture}; expected 0"
         )
     if not found and usual:
-        keys.fail(f"{family.name}.{key} is 0, by which llama.cpp divides; expected more")
+        keys.fail(f"{family.architecture}.{key} is 0, by which llama.cpp divides; expected more")
     return found or None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,15 @@ def embedding_rows(table: object, ids: np.ndarray[Any, np.dtype[np.int64]]) -> n
     for i, row in enumerate(used.tolist()):
         rows[i] = table[row : row + 1].dequantize()[0]
     return rows[place].reshape(*ids.shape, table.shape[1])
+
+
+def as_held(shape: Shape, names: Mapping[str, Any]) -> Shape:
+    """Return the shape of a GGUF file with what its tensors tell, and no key does."""
+    for tensor, family in shape.options.marks.items():
+        shape = replace(shape, family=family) if tensor in names else shape
+    if shape.options.qk_norm_flag and "blk.0.attn_q_norm.weight" not in names:
+        shape = replace(shape, qk_norm=False)
+    return shape
 
 
 def gguf_names(names: Mapping[str, Any], shape: Shape) -> dict[str, str]:
@@ -249,8 +259,12 @@ def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...
 def _latents(shape: Shape, latent: Latent, roles: Mapping[str, str], at: str) -> dict[str, tuple[int, ...]]:
     """Return the matrices of attention over latents, and their biases."""
     queries, width = shape.heads * (latent.plain + latent.rotary), shape.width
-    found = {f"{at}attn_kv_a_mqa.weight": (latent.keys + latent.rotary, width),
-             f"{at}attn_kv_b.weight": (shape.heads * (latent.plain + latent.value), latent.keys)}  # fmt: skip
+    found: dict[str, tuple[int, ...]] = {f"{at}attn_kv_a_mqa.weight": (latent.keys + latent.rotary, width)}
+    if f"{at}attn_k_b.weight" in roles:
+        found |= {f"{at}attn_k_b.weight": (shape.heads, latent.keys, latent.plain),
+                  f"{at}attn_v_b.weight": (shape.heads, latent.value, latent.keys)}  # fmt: skip
+    else:
+        found[f"{at}attn_kv_b.weight"] = (shape.heads * (latent.plain + latent.value), latent.keys)
     if latent.query:
         found |= {f"{at}attn_q_a.weight": (latent.query, width), f"{at}attn_q_b.weight": (queries, latent.query)}
     else:

@@ -7,7 +7,7 @@ its name instead of being left out.
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 
 import numpy as np
 
@@ -74,6 +74,10 @@ def _turned(one: Rope, other: Rope, a: Array | None, b: Array | None) -> str | N
 def _near(a: object, b: object) -> bool:
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return math.isclose(a, b, rel_tol=NEAR)
+    if type(a) is type(b) and is_dataclass(a) and is_dataclass(b):
+        return all(_near(getattr(a, one.name), getattr(b, one.name)) for one in fields(a))
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_near, a, b))
     return bool(a == b)
 
 

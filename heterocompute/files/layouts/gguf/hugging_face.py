@@ -12,6 +12,7 @@ config.json is read again as `zoo.open_llm` reads it, and a model that it does n
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,20 +20,26 @@ import numpy as np
 
 from ....base.errors import WrongValue
 from ....base.texts import quoted
+from ....families.known import TEMPERATURE
 from ....families.record import HF_NAMES, Kind
-from ....zoo.llm.arranged import order_of
+from ....families.table import ENCODER_GGUF, GGUF
+from ....zoo.llm.arranged import is_turned, order_of
 from ....zoo.llm.configuration import ACTIVATIONS, of_config
 from ....zoo.llm.gguf_tokens import of_gguf as of_gguf_tokens
 from ....zoo.llm.shape import Rope, Shape, of_gguf
-from ....zoo.llm.weights import expected, gguf_names, wanted_names
+from ....zoo.llm.weights import as_held, expected, gguf_names, wanted_names
 from ...configuration import CONFIG
 from ...containers.gguf_files import Gguf
 from ..linear import Array
 from .agreement import difference
+from .joins import Join
 from .llama_cpp import paired
 from .sizes import FACTORS, LONG, factors_of
 
 EMBEDDING, CORRECTION = "token_embd.weight", ".exp_probs_b."
+EXPERTS = ("ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
+JOINED = ("router.layer", "input_linear", "output_linear")  # router, gate and up, down
+STACKED = ("router", "experts.gate_up_proj", "experts.down_proj")
 LOW, HIGH = 1.0, 4.0  # the values of all known llama3 models
 LLAMA3 = {"low_freq_factor": LOW, "high_freq_factor": HIGH}
 CONTEXTS = (8192, *(1 << n for n in range(4, 20)))  # contexts before the scaling, the most common first
@@ -55,6 +62,8 @@ class Renamed:
         Content of config.json.
     experts : dict of str to tuple of str
         Stacks in the file -> a name for each expert.
+    joins : dict of str to Join
+        Names of Hugging Face -> how the tensor is made of several of the file, or of a turned one.
     """
 
     names: dict[str, str]
@@ -62,6 +71,7 @@ class Renamed:
     minus_one: frozenset[str]
     config: dict[str, Any]
     experts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    joins: dict[str, Join] = field(default_factory=dict)
 
 
 def renamed(reader: Gguf) -> Renamed:
@@ -80,19 +90,18 @@ def renamed(reader: Gguf) -> Renamed:
     if len(long) == 1:
         raise WrongValue(f"only one of the tensors {' and '.join(LONG)} is there")
     rows = reader.info(EMBEDDING).shape[0]
-    shape = of_gguf(reader.path, reader.metadata, rows, divisors is not None, reader.listed, long, reader.lists)
+    encoder = reader.metadata.get("general.architecture") in ENCODER_GGUF
+    shape = of_gguf(
+        reader.path, reader.metadata, rows, divisors is not None, reader.listed, long, reader.lists, encoder
+    )
     if divisors is not None and (shape.rope.scaling != "none" or shape.rope.amplitude != 1):
         raise WrongValue(f"{FACTORS} and the keys of rope.scaling both change RoPE, which has no name there")
-    if shape.options.qk_norm_flag and "blk.0.attn_q_norm.weight" not in reader:
-        shape = replace(shape, qk_norm=False)
+    shape = as_held(shape, dict.fromkeys(reader.names))
     roles = gguf_names(dict.fromkeys(reader.names), shape)
     family, kind = shape.options, _kind(shape)
-    if kind.turned:
-        raise WrongValue(f"matrices of {kind.name} are stored as (in, out) there, which is not converted")
-    if kind.experts is not None and kind.experts.is_joined:
-        raise WrongValue(f"gate and up of the experts of {kind.name} are one stack there, which is not converted")
     wanted = wanted_names(shape, family.prefix, family.names.get("output", HF_NAMES["output"]))
     listed = _experts(shape, kind, wanted)
+    joins = _joins(shape, kind, roles, wanted)
     for name in (FACTORS, *LONG):
         roles.pop(name, None)
     sizes = expected(shape, roles)
@@ -111,20 +120,47 @@ def renamed(reader: Gguf) -> Renamed:
             orders[wanted[role]] = np.argsort(order_of(shape))
     minus_one = frozenset(wanted[role] for role in roles if shape.options.plus_one and "norm." in role)
     config = _config(reader, shape, set(roles), divisors)
-    declared = of_config(f"{reader.path}, as {CONFIG}", config, rows)
+    declared = of_config(f"{reader.path}, as {CONFIG}", config, rows, encoder)
+    declared = replace(declared, routing=replace(declared.routing, interleaved=False))  # `joins` put rows in order
     what = difference(shape, declared, (divisors, None))
     if what is not None:
         raise WrongValue(f"{CONFIG} of {config['model_type']} cannot describe the model: they differ in {what}")
     experts = {roles[role]: names for role, names in listed.items() if role in roles}
-    names = {wanted[role]: name for role, name in roles.items() if name not in experts}
-    return Renamed(names, orders, minus_one, config, experts)
+    names = {wanted[role]: name for role, name in roles.items() if name not in experts and wanted[role] not in joins}
+    return Renamed(names, orders, minus_one, config, experts, joins)
+
+
+def _joins(shape: Shape, kind: Kind, roles: dict[str, str], wanted: dict[str, str]) -> dict[str, Join]:
+    """Return the tensors of a folder that are made of several, or turned, and add the names of their parts."""
+    found = dict[str, Join]()
+    for role, name in roles.items():
+        at, part, end = role.rpartition(".")[0].rpartition(".")[0], *role.split(".")[-2:]
+        if is_turned(kind.turned, role, wanted.get(role, "")) and part not in EXPERTS:
+            found[wanted[role]] = Join((name,), is_turned=True)
+        if part == "attn_k_b":
+            other, target = f"{at}.attn_v_b.weight", wanted[f"{at}.attn_kv_b.weight"]
+            wanted |= {role: target, other: target}
+            found |= {target: Join((name, roles[other]), of_heads=True)} if other in roles else {}
+        if kind.experts is None or not kind.experts.is_joined or part not in EXPERTS:
+            continue
+        block = f"{shape.options.prefix}layers.{at.split('.')[1]}.{kind.experts.block}."
+        router, both, down = JOINED if kind.experts.block == "block_sparse_moe" else STACKED
+        if part == "ffn_gate_inp":
+            wanted[role] = f"{block}{router}.{end}"
+            continue
+        target = f"{block}{down if part == 'ffn_down_exps' else both}"
+        target += {"weight": ".weight" if router.endswith("layer") else "", "bias": "_bias"}[end]
+        wanted[role], turned = target, kind.turned == "experts" and end == "weight"
+        several = (name,) if part == "ffn_down_exps" else (f"{at}.ffn_gate_exps.{end}", f"{at}.ffn_up_exps.{end}")
+        found[target] = Join(several, kind.experts.is_interleaved and len(several) > 1, turned)
+    return found
 
 
 def _experts(shape: Shape, kind: Kind, wanted: dict[str, str]) -> dict[str, tuple[str, ...]]:
     """Return a name for each expert of a stack, by role, and add the names of routers and shared experts."""
     found = dict[str, tuple[str, ...]]()
     experts, prefix = kind.experts, shape.options.prefix
-    if experts is None or not shape.experts:
+    if experts is None or not shape.experts or experts.is_joined:
         return found
     shared = "shared_expert" if experts.shared == "width" else "shared_experts"
     for i in range(shape.layers):
@@ -142,7 +178,9 @@ def _experts(shape: Shape, kind: Kind, wanted: dict[str, str]) -> dict[str, tupl
 def _kind(shape: Shape) -> Kind:
     """Return the kind that describes the model: the first that has windows, or none, as it does."""
     has = any(one is not None for one in shape.windows)
-    kinds = [kind for kind in shape.options.kinds if (kind.experts is not None) == bool(shape.experts)]
+    every = shape.options.kinds or {**GGUF, **ENCODER_GGUF}[shape.options.architecture].kinds
+    kinds = [kind for kind in every if (kind.experts is not None) == bool(shape.experts)] or [*every]
+    kinds = [one for one in kinds if one.experts and one.experts.router == shape.routing.function] or kinds
     return next((kind for kind in kinds if (kind.windows is not None) == has), kinds[0])
 
 
@@ -150,9 +188,11 @@ def _biases(shape: Shape, kind: Kind, roles: set[str]) -> dict[str, bool]:
     """Return the keys of config.json for biases; ValueError for biases that transformers cannot say."""
     held = {role.split(".", 2)[2].removesuffix(".bias") for role in roles
             if role.startswith("blk.") and role.endswith(".bias") and "_norm." not in role and CORRECTION not in role
-            }  # fmt: skip
+            and role.split(".")[2] not in EXPERTS}  # fmt: skip
     found, declared = dict[str, bool](), set[str]()
     for key, parts in kind.biases.items():
+        if parts == ("ffn_exps",):
+            continue
         has = not key or not held.isdisjoint(parts)
         declared |= {*parts} if has else set()
         found |= {key: has} if key else {}
@@ -169,7 +209,8 @@ def _config(reader: Gguf, shape: Shape, roles: set[str], divisors: Array | None)
     activation = ACTIVATIONS[shape.activation][0]
     name = kind.title or shape.family.capitalize()
     found: dict[str, Any] = {
-        "architectures": [f"{name}ForCausalLM"], "model_type": kind.name, "hidden_act": activation,
+        "architectures": [name + ("Model" if shape.options.is_encoder else "ForCausalLM")],
+        "model_type": kind.name, "hidden_act": activation,
         "hidden_size": shape.width, "intermediate_size": shape.hidden, "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_width,
         "rms_norm_eps": _short(shape.epsilon), "vocab_size": shape.vocabulary,
@@ -177,6 +218,9 @@ def _config(reader: Gguf, shape: Shape, roles: set[str], divisors: Array | None)
         "rope_theta": _short(shape.rope.base), "tie_word_embeddings": "output.weight" not in roles,
     }  # fmt: skip
     found |= _biases(shape, kind, roles) | _mixture(shape, kind)
+    if (latent := shape.latent) is not None:
+        found |= {"q_lora_rank": latent.query or None, "kv_lora_rank": latent.keys, "qk_nope_head_dim": latent.plain,
+                  "qk_rope_head_dim": latent.rotary, "v_head_dim": latent.value}  # fmt: skip
     if shape.options.qk_norm_flag:
         found[shape.options.qk_norm_flag] = shape.qk_norm
     values = {
@@ -186,6 +230,8 @@ def _config(reader: Gguf, shape: Shape, roles: set[str], divisors: Array | None)
     found |= {key: _short(values[meaning]) for key, meaning in kind.factors.items()}
     if shape.options.parallel not in ("", "always"):
         found[shape.options.parallel] = shape.parallel
+    if shape.token_types:
+        found["type_vocab_size"] = shape.token_types
     if shape.options.scaled_embedding:
         found["hidden_activation"] = activation
     if shape.options.is_partial and shape.rope.width != int(shape.options.share * shape.head_width):
@@ -197,8 +243,11 @@ def _config(reader: Gguf, shape: Shape, roles: set[str], divisors: Array | None)
         found["query_pre_attn_scalar"] = round(scalar) if abs(round(scalar) / scalar - 1) < 1e-6 else scalar
         found |= {"attn_logit_softcapping": shape.attention_cap, "final_logit_softcapping": shape.logit_cap}
     found |= _windows(shape, kind)
+    found |= {} if kind.stated is None else kind.stated(shape)
     scaling = _scaling(shape, divisors)
     found |= {} if scaling is None else {"rope_scaling": scaling}
+    if scaling is None and "rope_parameters" in kind.defaults:
+        found["rope_parameters"] = {"rope_type": "default", "rope_theta": _short(shape.rope.base)}
     if shape.long_rope is not None:
         found["original_max_position_embeddings"] = int(shape.rope.original)
     for key, word in TOKENS.items():
@@ -228,6 +277,8 @@ def _mixture(shape: Shape, kind: Kind) -> dict[str, Any]:
         found[experts.shares] = shape.shares_sum_to_one
     if experts.factor:
         found[experts.factor] = _short(shape.routing.factor)
+    if experts.has_groups:
+        found |= {"n_group": shape.routing.groups, "topk_group": shape.routing.groups_used}
     if experts.shared == "count":
         found["n_shared_experts"] = shape.shared_hidden // shape.expert_hidden
     elif experts.shared == "width":
@@ -293,6 +344,11 @@ def _scaling(shape: Shape, divisors: Array | None) -> dict[str, Any] | None:
     if rope.scaling == "yarn":
         found |= {"original_max_position_embeddings": int(rope.original), "beta_slow": rope.low, "beta_fast": rope.high,
                   "attention_factor": rope.amplitude}  # fmt: skip
+        if (latent := shape.latent) is not None and rope.factor > 1:
+            extra = (shape.scale * (latent.plain + latent.rotary) ** 0.5) ** 0.5
+            found["mscale"] = found["mscale_all_dim"] = _short((extra - 1) / (0.1 * math.log(rope.factor)))
+        if shape.temperature is not None:
+            found[TEMPERATURE] = _short(shape.temperature[0])
     return found
 
 

@@ -35,7 +35,7 @@ from ...configuration import CONFIG, MAX_CONFIG
 from ...containers.gguf_files import Gguf
 from ..linear import Array
 from .sizes import described
-from .stacks import Stack
+from .stacks import Heads, Stack
 from .vocabulary import vocabulary_keys
 from .wordpiece import encoder_keys
 
@@ -53,7 +53,7 @@ class Model:
         Keys of the file.
     names : dict of str to str
         Tensors of the checkpoint -> tensors of the file. Other tensors are left out.
-    stacks : dict of str to Stack
+    stacks : dict of str to Stack or Heads
         Tensors of the file that are made of other ones.
     rows : dict of str to ndarray
         Order of the rows of some tensors of the file.
@@ -72,7 +72,7 @@ class Model:
     plus_one: frozenset[str]
     more: dict[str, Array]
     notes: tuple[str, ...] = ()
-    stacks: dict[str, Stack] = field(default_factory=dict)
+    stacks: dict[str, Stack | Heads] = field(default_factory=dict)
 
 
 def model_of_gguf(reader: Gguf) -> Model:
@@ -141,20 +141,23 @@ def model_in(reader: Tensors) -> Model:
     stacks = {called(role): stack for role, stack in stacks.items()}
     taken = {name for stack in stacks.values() for name in stack.names}
     return Model(
-        shape.family, keys, {name: called(role) for role, name in roles.items() if name in stored - taken},
+        family.architecture, keys, {name: called(role) for role, name in roles.items() if name in stored - taken},
         {called(role): order for role, order in rotated.items()}, plus_one, declared.tensors, tuple(notes), stacks,
     )  # fmt: skip
 
 
-def _stacks(shape: Shape, roles: Mapping[str, str], names: set[str], turned: str) -> dict[str, Stack]:
+def _stacks(shape: Shape, roles: Mapping[str, str], names: set[str], turned: str) -> dict[str, Stack | Heads]:
     """Return the tensors that are made of several tensors of a folder, of a part of one, or of a turned one."""
-    found, half = dict[str, Stack](), shape.expert_hidden
+    found, half = dict[str, Stack | Heads](), shape.expert_hidden
     halves = (slice(0, None, 2), slice(1, None, 2)) if shape.routing.interleaved else (slice(half), slice(half, None))
     for role, name in roles.items():
         is_other = is_turned(turned, role, name)
         if ".ffn_gate_up_exps." in role:
             for part, rows in zip(("gate", "up"), halves, strict=True):
                 found[role.replace("gate_up", part)] = Stack((name,), rows, is_other)
+        elif ".attn_kv_b." in role and (latent := shape.latent) is not None:
+            found[role.replace("kv_b", "k_b")] = Heads((name,), shape.heads, slice(latent.plain), is_turned=True)
+            found[role.replace("kv_b", "v_b")] = Heads((name,), shape.heads, slice(latent.plain, None))
         elif name not in names:
             found[role] = Stack(tuple(listed_in(name, shape.experts)))
         elif is_other:
@@ -166,7 +169,7 @@ def _check(shape: Shape, roles: Mapping[str, str], names: Mapping[str, tuple[int
     """Raise ValueError for tensors that the family does not have, or that are missing or of another shape."""
     taken = set(roles.values())
     if strange := next((name for name in names if name not in taken), None):
-        raise WrongValue(f"the tensor {quoted(strange)} has no place in the architecture {shape.family}")
+        raise WrongValue(f"the tensor {quoted(strange)} has no place in the architecture {shape.options.architecture}")
     for role, wanted in expected(shape, roles).items():
         if role not in roles:
             raise WrongValue(f"the tensor for {role} is missing")

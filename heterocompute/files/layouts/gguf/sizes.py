@@ -20,7 +20,7 @@ import numpy as np
 
 from ....base.errors import WrongValue
 from ....families.record import FACTOR_KEYS, LOGIT_CAPS
-from ....zoo.llm.shape import SIGMOID, TYPES, Rope, Shape, of_gguf
+from ....zoo.llm.shape import SIGMOID, SOFTMAX, TYPES, Rope, Shape, of_gguf, usual_amplitude
 from ..linear import Array
 from .agreement import difference
 
@@ -69,20 +69,22 @@ def described(shape: Shape, roles: Mapping[str, str]) -> Described:
         raise WrongValue(refusal)
     notes: list[str] = []
     shape = _as_computed(shape, notes)
-    found = _sizes(shape, notes) | _rope(shape.rope, shape.long_rope, notes)
+    found = _sizes(shape, notes) | _rope(shape, shape.rope, shape.long_rope, notes)
     if shape.options.local_base is not None and "rope.scaling.attn_factor" in found and any(shape.windows):
         raise WrongValue("llama.cpp multiplies the layers with a window by attention_factor, too")
-    keys = {f"{shape.family}.{key}": value for key, value in found.items()}
+    keys = {f"{shape.options.architecture}.{key}": value for key, value in found.items()}
     keys |= {TYPES: shape.token_types} if shape.token_types else {}
     tensors = _tensors(shape)
-    _check(shape, {"general.architecture": shape.family} | keys, tensors)
+    _check(shape, {"general.architecture": shape.options.architecture} | keys, tensors)
     return Described(keys | {"general.quantization_version": 2}, tensors, tuple(notes))
 
 
 def _as_computed(shape: Shape, notes: list[str]) -> Shape:
     """Return the model that llama.cpp computes where no key says otherwise, and note the differences."""
     if shape.activation == "gelu_erf":
-        notes.append(f"llama.cpp computes the tanh form of gelu in {shape.family}, transformers the exact form")
+        notes.append(
+            f"llama.cpp computes the tanh form of gelu in {shape.options.architecture}, transformers the exact form"
+        )
     shape = replace(shape, routing=replace(shape.routing, interleaved=False))
     if shape.rope.whole:
         return shape
@@ -100,9 +102,9 @@ def factors_of(rope: Rope) -> Array:
 
 def _refusal(shape: Shape, roles: Mapping[str, str]) -> str | None:
     """Return why the architecture cannot hold a model, as a sentence; None if it can."""
-    family, name = shape.options, shape.family
-    if not family.in_gguf:
-        return f"the architecture {name} is not written"
+    family, name = shape.options, shape.options.architecture
+    if family.no_gguf:
+        return f"the family {family.name} is not written: {family.no_gguf}"
     if shape.activation != family.activation:
         return f"the architecture {name} has the activation {family.activation}, and this model {shape.activation}"
     if family.windowed_layers not in (0, shape.layers) and any(shape.windows):
@@ -139,6 +141,12 @@ def _refusal(shape: Shape, roles: Mapping[str, str]) -> str | None:
     for key, cap in zip(LOGIT_CAPS, (shape.attention_cap, shape.logit_cap), strict=True):
         if cap is not None and key not in family.caps:
             return f"the architecture {name} has no {key}"
+    if shape.latent is not None and not shape.rope.pairs:
+        return f"the architecture {name} rotates neighbors, and this model does not (rope_interleave)"
+    if shape.latent is not None and shape.experts and not shape.shared_hidden:
+        return f"the architecture {name} needs shared experts, which this model does not have"
+    if shape.temperature is not None and not family.has_temperature:
+        return f"the architecture {name} has no factor of queries by positions"
     if shape.rope.scaling == "llama3" and not family.has_divisors:
         return f"the architecture {name} has no divisors of RoPE's frequencies, which llama3 needs"
     if shape.long_rope is not None and not family.has_long:
@@ -158,7 +166,7 @@ def _check(shape: Shape, keys: Mapping[str, Any], tensors: Mapping[str, Array]) 
         declared = replace(declared, qk_norm=shape.qk_norm)
     what = difference(shape, declared, (None, tensors.get(FACTORS)))
     if what is not None:
-        raise WrongValue(f"config.json and the keys of the architecture {shape.family} differ in {what}")
+        raise WrongValue(f"config.json and the keys of the architecture {shape.options.architecture} differ in {what}")
 
 
 def _sizes(shape: Shape, notes: list[str]) -> dict[str, Any]:
@@ -180,6 +188,13 @@ def _sizes(shape: Shape, notes: list[str]) -> dict[str, Any]:
         found[shape.options.parallel] = shape.parallel
     if shape.options.is_encoder:
         found["attention.causal"] = False
+    if shape.temperature is not None:
+        found["attention.temperature_scale"] = shape.temperature[0]
+    if (latent := shape.latent) is not None:
+        found |= {"attention.head_count_kv": 1, "attention.key_length": latent.keys + latent.rotary,
+                  "attention.value_length": latent.keys, "attention.kv_lora_rank": latent.keys,
+                  "attention.q_lora_rank": latent.query, "attention.key_length_mla": latent.plain + latent.rotary,
+                  "attention.value_length_mla": latent.value}  # fmt: skip
     return found | _experts(shape) | _windows(shape, notes)
 
 
@@ -201,7 +216,11 @@ def _experts(shape: Shape) -> dict[str, Any]:
         found["expert_weights_scale"] = shape.routing.factor
     if rule.sums == "key":
         found["expert_weights_norm"] = shape.shares_sum_to_one
-    return found | ({"expert_gating_func": SIGMOID} if rule.router == "sigmoid" else {})
+    if rule.has_groups and shape.routing.groups > 1:
+        found |= {"expert_group_count": shape.routing.groups, "expert_group_used_count": shape.routing.groups_used}
+    if rule.router != "softmax":
+        found["expert_gating_func"] = SIGMOID if shape.routing.function == "sigmoid" else SOFTMAX
+    return found
 
 
 def _windows(shape: Shape, notes: list[str]) -> dict[str, Any]:
@@ -218,11 +237,13 @@ def _windows(shape: Shape, notes: list[str]) -> dict[str, Any]:
     if window >= shape.context:
         return {}
     if shape.options.has_windows:
-        notes.append(f"llama.cpp reads no sliding window in {shape.family}, and differs after {window} tokens")
+        notes.append(
+            f"llama.cpp reads no sliding window in {shape.options.architecture}, and differs after {window} tokens"
+        )
         return {"attention.sliding_window": window}
     notes.append(
         f"the context is {window} instead of {shape.context} tokens, because llama.cpp has no sliding window in "
-        f"{shape.family}"
+        f"{shape.options.architecture}"
     )
     return {"context_length": window}
 
@@ -237,15 +258,30 @@ def _pattern(shape: Shape) -> int | list[bool]:
     return kinds
 
 
-def _rope(rope: Rope, long_rope: Rope | None, notes: list[str]) -> dict[str, Any]:
+def _weight(shape: Shape) -> float:
+    """Return mscale_all_dim of yarn: of latents the factor of scores tells it, of others that of cosine and sine."""
+    family, rope, latent = shape.options, shape.rope, shape.latent
+    if not family.log_multiplier or rope.factor <= 1:
+        return 0.0
+    if latent is None:
+        return 1.0 if abs(rope.amplitude - 1) < 1e-7 else 0.0
+    extra = math.sqrt(shape.scale * math.sqrt(latent.plain + latent.rotary))
+    return float((extra - 1) / (0.1 * math.log(rope.factor)))
+
+
+def _rope(shape: Shape, rope: Rope, long_rope: Rope | None, notes: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {"rope.dimension_count": rope.width, "rope.freq_base": rope.base}
     if rope.scaling in ("linear", "yarn"):
         found |= {"rope.scaling.type": rope.scaling, "rope.scaling.factor": rope.factor}
     if rope.scaling == "yarn":
-        if (rope.low, rope.high) != YARN:
+        if (rope.low, rope.high) != YARN and not shape.options.has_limits:
             raise WrongValue(f"llama.cpp does not read beta_slow {rope.low:g} and beta_fast {rope.high:g} of yarn")
+        if (rope.low, rope.high) != YARN:
+            found |= {"rope.scaling.yarn_beta_slow": rope.low, "rope.scaling.yarn_beta_fast": rope.high}
         found["rope.scaling.original_context_length"] = _integer(rope.original)
-        usual = 0.1 * math.log(max(rope.factor, 1.0)) + 1.0
+        if weight := _weight(shape):
+            found["rope.scaling.yarn_log_multiplier"] = weight * shape.options.log_multiplier
+        usual = usual_amplitude(rope.factor, weight, shape.latent is not None)
         if abs(rope.amplitude / usual - 1) > 1e-7:
             found["rope.scaling.attn_factor"] = rope.amplitude / usual
     if long_rope is not None:

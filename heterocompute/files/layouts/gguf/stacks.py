@@ -60,6 +60,31 @@ class Stack:
         return QuantizedArray(parts, q.format, (*rows.shape, q.shape[2]), q.axis, q.source_dtype)
 
 
+@dataclass(frozen=True)
+class Heads:
+    """Rows of each head of one matrix, as (heads, rows, in), or turned as (heads, in, rows).
+
+    `names` and `rows` are those of `Stack`. Packed rows that are turned are decoded.
+    """
+
+    names: tuple[str, ...]
+    heads: int
+    rows: slice
+    is_turned: bool = False
+
+    def of(self, name: str, parts: list[Any]) -> Any:
+        """Return the tensor, as `Stack.of`."""
+        [found] = parts
+        if isinstance(found, QuantizedArray) and not self.is_turned:
+            _check_rows(name, found)
+            rows = np.arange(found.shape[0]).reshape(self.heads, -1)[:, self.rows]
+            held = {key: part[rows.reshape(-1)] for key, part in found.components.items()}
+            return QuantizedArray(held, found.format, (*rows.shape, found.shape[1]), (2,), found.source_dtype)
+        values = np.asarray(found)
+        values = values.reshape(self.heads, -1, values.shape[-1])[:, self.rows]
+        return np.ascontiguousarray(values.swapaxes(1, 2) if self.is_turned else values)
+
+
 def _joined(name: str, parts: list[Any]) -> Any:
     packed = [part for part in parts if isinstance(part, QuantizedArray)]
     if not packed:

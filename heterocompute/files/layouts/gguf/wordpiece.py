@@ -85,7 +85,7 @@ def _pooling(folder: str, shape: Shape) -> dict[str, Any]:
     if len(kinds) != 1 or kinds[0] not in POOLING:
         raise WrongValue(f"pooling {'+'.join(kinds)} has no key in GGUF, expected one of {', '.join(POOLING)}")
     return {
-        f"{shape.family}.pooling_type": POOLING[kinds[0]],
+        f"{shape.options.architecture}.pooling_type": POOLING[kinds[0]],
         "general.name": os.path.basename(os.path.abspath(folder)),
     }
 

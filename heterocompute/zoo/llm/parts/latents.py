@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..run import Run, Turns
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
-EPSILON = 1e-6  # of the norms of latents in transformers, whatever config.json says
 
 
 def attended(run: Run, i: int, part: dict[str, Any], x: FloatArray, turns: Turns) -> FloatArray:
@@ -32,10 +31,10 @@ def attended(run: Run, i: int, part: dict[str, Any], x: FloatArray, turns: Turns
     assert latent is not None
     q = x
     if latent.query:
-        q = rms_norm(run.product(x, part, "attn_q_a"), part["attn_q_a_norm.weight"], EPSILON)
+        q = rms_norm(run.product(x, part, "attn_q_a"), part["attn_q_a_norm.weight"], latent.epsilon)
     q = run.product(q, part, "attn_q_b" if latent.query else "attn_q").reshape(batch, n, s.heads, -1)
     both = run.product(x, part, "attn_kv_a_mqa")
-    c = rms_norm(np.ascontiguousarray(both[..., : latent.keys]), part["attn_kv_a_norm.weight"], EPSILON)
+    c = rms_norm(np.ascontiguousarray(both[..., : latent.keys]), part["attn_kv_a_norm.weight"], latent.epsilon)
     r = rope(np.ascontiguousarray(both[..., None, latent.keys :]), *turns, s.rope.pairs)[:, :, 0]
     turned = rope(np.ascontiguousarray(q[..., latent.plain :]), *turns, s.rope.pairs)
     keys, values = _maps(run, i, part, latent)
@@ -53,8 +52,11 @@ def _maps(run: Run, i: int, part: dict[str, Any], latent: Latent) -> tuple[Float
     """Return the matrices (heads, plain, rank) of queries and (heads, rank, value) of latents, made once."""
     found = run.maps.get(i)
     if found is None:
-        both = np.asarray(part["attn_kv_b.weight"], np.float32).reshape(run.shape.heads, -1, latent.keys)
-        found = (np.ascontiguousarray(both[:, : latent.plain]),
-                 np.ascontiguousarray(both[:, latent.plain :].swapaxes(1, 2)))  # fmt: skip
+        if "attn_k_b.weight" in part:  # of GGUF
+            keys, values = (np.asarray(part[f"attn_{one}_b.weight"], np.float32).swapaxes(1, 2) for one in "kv")
+        else:
+            both = np.asarray(part["attn_kv_b.weight"], np.float32).reshape(run.shape.heads, -1, latent.keys)
+            keys, values = both[:, : latent.plain], both[:, latent.plain :].swapaxes(1, 2)
+        found = np.ascontiguousarray(keys), np.ascontiguousarray(values)
         run.maps[i] = found
     return found

@@ -104,16 +104,22 @@ def routed(shape: Shape, router: FloatArray, correction: FloatArray | None = Non
         return _best_two(router, rule.noise)
     if rule.function == "softmax" and rule.groups == 1 and correction is None and shape.shares_sum_to_one:
         picked = _largest(router, shape.experts_used)
-        return picked, _scaled(softmax(np.take_along_axis(router, picked, axis=-1)), rule)
+        return picked, _scaled(softmax(_picked(router, picked)), rule)
     scores = softmax(router) if rule.function == "softmax" else sigmoid(router)
     choice = scores if correction is None else scores + correction
     if rule.groups > 1:
         choice = _of_best_groups(choice, rule)
     picked = _largest(choice, shape.experts_used)
-    shares = np.take_along_axis(scores, picked, axis=-1)
+    shares = _picked(scores, picked)
     if shape.shares_sum_to_one:
         shares = shares / (shares.sum(axis=-1, keepdims=True) + LEAST)
     return picked, _scaled(shares, rule)
+
+
+def _picked(scores: FloatArray, picked: IntArray) -> FloatArray:
+    """Return the scores of some experts of each token."""
+    found: FloatArray = scores[np.arange(len(scores))[:, None], picked]
+    return found
 
 
 def _scaled(shares: FloatArray, rule: Routing) -> FloatArray:
@@ -127,11 +133,11 @@ def _largest(scores: FloatArray, count: int) -> IntArray:
 def _of_best_groups(choice: FloatArray, rule: Routing) -> FloatArray:
     """Return scores that are minus infinity outside of the best groups.
 
-    The score of a group is its largest one; with a sigmoid the sum of the two largest.
+    The score of a group is its largest one, or the sum of the two largest.
     """
     grouped = choice.reshape(len(choice), rule.groups, -1)
     best = -np.sort(-grouped, axis=-1)
-    score = best[..., 0] if rule.function == "softmax" else best[..., 0] + best[..., 1]
+    score = best[..., 0] + best[..., 1] if rule.sums_two else best[..., 0]
     is_used = np.zeros(score.shape, bool)
     np.put_along_axis(is_used, _largest(score, rule.groups_used), True, axis=-1)
     return np.where(is_used[..., None], grouped, np.float32(-np.inf)).reshape(choice.shape)
