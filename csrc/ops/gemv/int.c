@@ -379,7 +379,7 @@ hc_work hc_gemv_int_work(const hc_product *p) {
     const double lines = (double)(p->x->rows * job.n_signed_limbs), sums = rows * lines * (double)job.segments;
     const bool is_grouped = job.kind == HC_ORDER_GROUPED, is_short = job.segment * job.weights.bits / 32 <= SHORT;
     const bool has_sums = job.folded || job.folded_bytes;
-    const bool joins = is_grouped ? job.n_signed_limbs > 1 : is_short && !has_sums;
+    const bool joins = is_grouped ? job.n_signed_limbs > 1 : (is_short && !job.folded) || job.folded_bytes;
     return (hc_work){.codes = turns * codes,
                      .decoded = hc_integers_loads_scales(&job) ? turns * rows * (double)job.segments : 0,
                      .unpacked = hc_unpacked(p) ? turns * codes : 0,
