@@ -81,7 +81,8 @@ static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
     /* Whole bands are transposed in less than half the time that tiles of a few windows take. */
     return (hc_conv_work){.products = products,
                           .values = job->run == 1 ? products : 0,
-                          .moved = hc_conv_moved(conv) * (job->pixels.stage_bytes ? 0.45 : 1),
+                          .moved =
+                              hc_conv_moved(conv) * (job->pixels.stage_bytes && conv->x->dtype == HC_F32 ? 0.45 : 1),
                           .shared = in_blocks || in_lines ? products : 0,
                           .bytes = panel_floats(job) * size + conv->run->n_threads * job->private_bytes +
                                    job->pixels.bytes + job->pixels.stage_bytes};
