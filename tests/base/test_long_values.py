@@ -74,6 +74,7 @@ CALLS = {
     "QuantizedArray": call(hc.QuantizedArray, components=Q.components, format=Q.format, shape=(8, 32), axis=(1,),
                            source_dtype="float32"),
     "Sparse": call(hc.Sparse, base=hc.format("int8"), n=2, m=4),
+    "Rotated": call(hc.Rotated, base=hc.format("int8"), block=64, seed=1),
     "SparseArray": call(hc.SparseArray, components=SPARSE.components, format=SPARSE.format, shape=(8, 32), axis=(1,),
                         source_dtype="float32"),
     "VSQ": call(hc.VSQ, bits=4, group=16, scale_bits=4, unsigned=False, coarse="row", refit=False),
