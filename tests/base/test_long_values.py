@@ -73,6 +73,7 @@ CALLS = {
     "NVFP4": call(hc.NVFP4, four_over_six=False),
     "QuantizedArray": call(hc.QuantizedArray, components=Q.components, format=Q.format, shape=(8, 32), axis=(1,),
                            source_dtype="float32"),
+    "RotatedArray": call(hc.RotatedArray, source=Q, format=hc.format(f"{Q.format}+had")),
     "Sparse": call(hc.Sparse, base=hc.format("int8"), n=2, m=4),
     "Rotated": call(hc.Rotated, base=hc.format("int8"), block=64, seed=1),
     "SparseArray": call(hc.SparseArray, components=SPARSE.components, format=SPARSE.format, shape=(8, 32), axis=(1,),
