@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     refused = any(row["status"] == "not representable" for row in summary["tensors"])
     note_skipped(arguments.input, summary["skipped"])
     if summary["written"] and "part" not in summary:
-        note_lacking(arguments, is_language_model="unloadable" in summary)
+        note_lacking(arguments, "unloadable" in summary, summary.get("tokenizer"))
         note_tensors_alone(arguments.output, summary.get("unloadable"))
         note_otherwise(arguments.output, summary.get("notes", ()))
     if arguments.json:

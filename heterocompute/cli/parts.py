@@ -298,15 +298,15 @@ def note_tensors_alone(path: str, reason: str | None) -> None:
         note(f"{printable(path)}: no runtime will load this file, which holds tensors alone: {reason}")
 
 
-def note_lacking(arguments: argparse.Namespace, is_language_model: bool = False) -> None:
-    """Print one line on standard error if the program of --layout needs more files than were written."""
+def note_lacking(arguments: argparse.Namespace, is_language_model: bool = False, why: str | None = None) -> None:
+    """Print one line on standard error if the program of --layout needs more files than were written, and `why`."""
     from ..files.configuration import lacking  # 18 ms
     from ..files.layouts.table import tensor_layout  # 18 ms
 
     if tensor_layout(getattr(arguments, "layout", None)) is not None and arguments.command != "dequantize":
         missing = lacking(arguments.output, is_language_model)
         if missing is not None:
-            note(f"{printable(arguments.output)}: {missing}")
+            note(f"{printable(arguments.output)}: {missing}" + ("" if why is None else f" ({why})"))
 
 
 def note_plain(arguments: argparse.Namespace, summary: Mapping[str, Any]) -> None:

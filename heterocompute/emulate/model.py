@@ -101,7 +101,8 @@ class Model:
 def parse_model(accumulator: Any, chunk: object, instruction: Any, extra_bits: object, rounding: Any) -> Model:
     for name, value in (("accumulator", accumulator), ("instruction", instruction), ("rounding", rounding)):
         if not isinstance(value, str) and (value is not None or name == "accumulator"):
-            raise WrongType(f"{NAME}: {name} is {shown(value)} of type {type(value).__name__}, expected a str")
+            such = {"accumulator": " such as 'int16-sat' or 'fp16'", "rounding": " such as 'truncate'"}.get(name, "")
+            raise WrongType(f"{NAME}: {name} is {shown(value)} of type {type(value).__name__}, expected a str{such}")
     chunk = as_integer(chunk, "chunk", range(1, 2**31))
     extra_bits = as_integer(extra_bits, "extra_bits", range(9))
     if rounding not in (None, "rne", "truncate"):

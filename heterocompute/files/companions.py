@@ -61,7 +61,7 @@ def files_beside(
         ``config.json`` is not a JSON object, or has one of the new entries already.
     """
     is_link = is_url(path) or os.path.islink(path)
-    folder = os.path.dirname(path) if is_link else os.path.dirname(os.path.realpath(path))
+    folder = (os.path.dirname(path) or os.curdir) if is_link else os.path.dirname(os.path.realpath(path))
     found: dict[str, str | bytes] = {}
     for name in names_in(folder):
         place = inside(folder, name)

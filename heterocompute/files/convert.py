@@ -21,6 +21,7 @@ from ..base.progress import Progress
 from ..base.texts import counted, quoted
 from ..base.values import check_flag
 from ..base.workers import Workers
+from ..base.writer import replacing
 from ..formats import Format, format as parse_format
 from .changes import Change
 from .foreign import Weights, weights_reader
@@ -102,6 +103,7 @@ def convert_checkpoint(
 
         With ``layout="gguf"``, and for a language model in GGUF, there is also `unloadable`: why no runtime loads the
         result, or None. With ``layout="gguf"`` there is `notes`: what llama.cpp computes otherwise than transformers.
+        `tokenizer` is the reason why a folder made of a GGUF file has no tokenizer; otherwise it is written.
 
     Raises
     ------
@@ -144,6 +146,7 @@ def convert_checkpoint(
         rows = [_row(reader, name, plans.get(name), target) for name in reader.names]
         infos, found, skipped, named = reader.infos, reader.layout, dict(reader.skipped), reader.config
         why_not_renamed = reader.why_not_renamed
+        companions, lacking = reader.companions() if not target.is_file and not dry_run else ({}, None)
     summary: dict[str, Any] = {
         "input": os.fspath(in_path),
         "output": os.fspath(out_path),
@@ -177,6 +180,15 @@ def convert_checkpoint(
         described = partial(_config, target, plans, {name: info.shape for name, info in infos.items()}, named)
         done = rewrite(in_path, out_path, lambda *_: changes, work, described, source=opened, instead=True)
         summary |= {"part": done["part"]} if part is not None else {}
+        if os.path.isdir(out_path):
+            for name, text in companions.items():
+                with (
+                    replacing(os.path.join(out_path, name)) as temporary,
+                    open(temporary, "w", encoding="utf-8") as file,
+                ):
+                    file.write(text)
+    if lacking is not None:
+        summary["tokenizer"] = lacking
     return summary | {"written": True}
 
 

@@ -68,7 +68,7 @@ class Weights(Tensors):
         renames: bool = False,
     ) -> None:
         found = _layout_of(reader) if layout is None else OURS if layout == OURS.name else _read_layout(reader, layout)
-        self._reader, self.layout = reader, found.name
+        self._reader, self._found, self.layout = reader, found, found.name
         order, self.weights = weights_in(reader, found) if found.has_tensors else found.weights(reader)
         plain = [name for name in order if name not in self.weights]
         self.why_not_renamed: str | None = None
@@ -101,6 +101,15 @@ class Weights(Tensors):
         self._said: dict[str, str] = {}
         self._last: tuple[str, Weight] | None = None
         self.keys = found.keys(reader)
+
+    def companions(self) -> tuple[dict[str, str], str | None]:
+        """Return further files of a folder with the model, by name, and the reason if there are none."""
+        if self._model is None:
+            return {}, None
+        try:
+            return self._found.companions(self._reader), None
+        except (ValueError, ImportError) as error:
+            return {}, str(error).removeprefix(f"{printable(self._reader.path)}: ")
 
     @property
     def infos(self) -> dict[str, Info]:

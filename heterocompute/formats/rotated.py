@@ -69,7 +69,7 @@ class Rotated(Format):
     Examples
     --------
     >>> import heterocompute as hc
-    >>> str(hc.Rotated(hc.Int(4, group=32))), str(hc.Rotated(hc.MX("fp4_e2m1"), block=128, seed=1))
+    >>> str(hc.Rotated(hc.Int(4, group=32))), str(hc.Rotated(hc.MX("fp4"), block=128, seed=1))
     ('int4-g32+had', 'mxfp4+had128-s1')
     """
 

@@ -30,7 +30,7 @@ from .error import layer_axis
 from .guarantee import Limit, as_published, budget_of, round_within
 from .hadamard.turning import turned_layer
 from .hessian import Hessian, as_matrices
-from .levels import Part, refit_levels
+from .levels import Part, refit_levels, refit_second
 
 Array = np.ndarray[Any, Any]
 
@@ -337,6 +337,8 @@ def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options:
             if least < lost:
                 q = other
         return Rounding(q, used, int((diagonals == 0).sum()), changed)
+    if refits:
+        q = refit_second(q, lambda one: _losses(one, columns, matrices))
     others = [plain]
     if (has_pattern(fmt) and mask is None) or (fmt.learns_codebook and options.scales == "search"):
         others.append(quantize(x, fmt, axes))  # with the mask of the magnitudes, and centres without weights

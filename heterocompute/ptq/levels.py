@@ -1,19 +1,22 @@
-"""The centres of a codebook under a layer's inputs."""
+"""The centres of a codebook, and the second level of scales, under a layer's inputs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..arrays.quantized import QuantizedArray
 from ..base import runtime
 from ..products.grid import LARGEST, Grid
 
 Array = np.ndarray[Any, Any]
 
 _SUMS = 1 << 20  # items of sums at a time
+_STEP, _REACH = np.float32(0.01), 0.3  # shares of a second level: of a trial, and the largest change
 
 
 @dataclass
@@ -63,6 +66,40 @@ def refit_levels(parts: list[Part]) -> None:
         _descend(table, total, slopes)
         for part in parts:
             _take(part.grid, table[0])
+
+
+def refit_second(q: QuantizedArray, losses: Callable[[QuantizedArray], Array]) -> QuantizedArray:
+    """Move the second level of two-level scales to its best value with all codes and integer scales fixed.
+
+    The error of a row is a parabola of its second level. Three errors determine it; a level is taken only if its error
+    is smaller. `reference.ptq.second_level` defines it.
+
+    Parameters
+    ----------
+    losses : callable
+        Returns the error of each row of an array.
+    """
+    form, old = q.format.form, q.components.get("coarse")
+    if form.scale != "integer" or form.second != "row" or old is None or not q.size:
+        return q
+
+    def lost(second: Array) -> Array:
+        made = q._remade({**q.components, "coarse": second}, q.shape, q.axis)
+        found = losses(made)
+        return found if second.ndim else np.add.accumulate(found)[-1:]
+
+    up, down = (np.asarray(old * (1 + sign * _STEP)) for sign in (1, -1))
+    before, above, below = (lost(one) for one in (old, up, down))
+    with np.errstate(all="ignore"):
+        base = np.atleast_1d(old).astype(np.float64)
+        right, left = np.atleast_1d(up) / base - 1, np.atleast_1d(down) / base - 1
+        first, second = (above - before) / right, (below - before) / left
+        curve = (first - second) / (right - left)
+        change = np.clip(-(first - curve * right) / (2 * curve), -_REACH, _REACH)
+        new = (base * (1 + np.where(curve > 0, change, 0.0))).astype(np.float32).reshape(old.shape)
+    new = np.asarray(np.where(np.isfinite(new), new, old))
+    better = (lost(new) < before).reshape(old.shape)
+    return q._remade({**q.components, "coarse": np.asarray(np.where(better, new, old))}, q.shape, q.axis)
 
 
 def _take(grid: Grid, levels: Array) -> None:

@@ -404,6 +404,21 @@ def refit_levels(levels: Array, curvature: Array, slope: Array) -> Array:
     return found
 
 
+def second_level(old: float, before: float, trials: list[tuple[float, float]]) -> float:
+    """Return the best second level of scales, from its error and those of two trials, each (level, error).
+
+    The error is a parabola of the share t by which the level changes: before + b t + a t^2, with a minimum at -b / 2a.
+    The level changes by at most 0.3 of its value. The caller takes it if its error is smaller.
+    """
+    (right, up), (left, down) = ((level / old - 1, error - before) for level, error in trials)
+    first, second = up / right, down / left
+    curve = (first - second) / (right - left)
+    if not curve > 0:
+        return old
+    change = min(max(-(first - curve * right) / (2 * curve), -0.3), 0.3)
+    return float(np.float32(old * (1 + change)))
+
+
 def losses(errors: Array, h: Array) -> Array:
     """Return the error of each row at the output of the layer, ``e^T H e``.
 

@@ -60,7 +60,7 @@ def page(title: str, found: Mapping[str, Any], words: str) -> str:
     ]  # fmt: skip
     counts = Counter(row["format"] for row in found["rows"])
     proof = "a proven optimum" if found["gap"] == 0 else f"at most {found['gap']:.3g} above the optimum"
-    figure = [(f"{found['bits']:.3f}", "stored bits a value")]
+    figure = [(f"{found['bits']:.3f}", "stored bits per value")]
     figure.append((f"{found['predicted']:.4g}", f"predicted loss: {proof}"))
     if found["measured"] is not None:
         figure.append((f"{found['measured']:.4g}", "measured"))
@@ -108,7 +108,7 @@ def figure(found: Mapping[str, Any]) -> Any:
     right.set_yticks(range(len(bars)), names, fontsize=8, parse_math=False)
     right.invert_yaxis()
     right.margins(x=0.35)
-    right.set_xlabel("stored bits a value")
+    right.set_xlabel("stored bits per value")
     right.spines[["top", "right"]].set_visible(False)
     right.set_title("Which tensor gets what", loc="left", fontsize=11, fontweight="bold")
     return drawn

@@ -8,7 +8,7 @@ tellRows((i) => {
   const metrics = data.metrics.filter((key) => key !== "sqnr_db").map((key) => `\n${key} ${fixed(r[key], 4)}`).join("");
   const loss = r.sqnr_db === null ? "exact" : `SQNR ${fixed(r.sqnr_db, 1)} dB`;
   const speed = r.speed ? `\nmatmuls ${r.speed.toFixed(2)} x the speed of ${data.rows[0].format}` : "";
-  return `${name(r)}\n${fixed(r.bits, 2)} bits a value${metrics}\n${loss}${speed}`;
+  return `${name(r)}\n${fixed(r.bits, 2)} bits per value${metrics}\n${loss}${speed}`;
 });
 
 const choice = $("metric");

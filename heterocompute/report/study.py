@@ -344,7 +344,7 @@ def _change(key: str, value: Any) -> str:
 def show_difference(rows: Sequence[Row], console: Any) -> None:
     """Print the rows of a difference of two studies."""
     if rows:
-        print_table(_changes(rows), rows, console)
+        print_table(_changes(rows), rows, console, title="the first study minus the second")
     else:
         print_words("the studies have no row in common", console)
 

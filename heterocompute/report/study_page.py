@@ -36,7 +36,7 @@ from .study import (
 
 Row = dict[str, Any]
 
-AXIS = "stored bits a value"
+AXIS = "stored bits per value"
 MAX_PAGE_LAYERS = 400
 MAX_HISTOGRAMS = 40
 MAX_FIGURES = 4
@@ -279,7 +279,7 @@ def views_of(rows: Sequence[Row], judge: Callable[[list[Row]], Judge]) -> list[V
     if len({row["kv_cache"] for row in caches}) > 1:
         made = [_as_format(row, row["kv_cache"] or "fp32", row["kv_bits"], row["activations"]) for row in caches]
         title = f"What a bit of the KV cache buys (weights as {rows[0]['format']})"
-        found.append(View("KV cache", title, "stored bits a value of keys and values", made, judge(made)))
+        found.append(View("KV cache", title, "stored bits per value of keys and values", made, judge(made)))
     exact = widest([row for row in rows if row.get("emulate")], rows)
     if exact is not None:
         alike = [row for row in rows if _same(row, exact) and row["activations"] == exact["activations"]]

@@ -60,3 +60,15 @@ def test_six_bits_become_eight(tmp_path: Path, capsys: Any) -> None:
     hc.save_gguf(tmp_path / "a.gguf", {"fc.weight": RNG.standard_normal((8, 256), np.float32)}, types={"*": "q6_k"})
     _, _, errors = run(capsys, "convert", tmp_path / "a.gguf", tmp_path / "out/", "--layout", "gptq")
     assert "--lossy int8-g16-asym-f16 rounds such weights" in errors
+
+
+def test_a_link_in_the_current_folder_is_converted(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("gguf")
+    (tmp_path / "blobs").mkdir()
+    hc.save_gguf(tmp_path / "blobs" / "a.gguf", {"fc.weight": np.ones((4, 256), np.float32)}, types={"*": "q4_1"})
+    monkeypatch.chdir(tmp_path)
+    Path("link.gguf").symlink_to(Path("blobs") / "a.gguf")
+    code, _, errors = run(capsys, "convert", "link.gguf", "mlx", "--layout", "mlx")
+    assert code == 0 and Path("mlx", "config.json").is_file(), errors

@@ -374,3 +374,12 @@ def test_a_rotation_of_heads_is_refused_where_there_is_none() -> None:
     k, v = cache.add(0, token, token)
     with pytest.raises(ValueError, match="attention: one of k and v is rotated"):
         hc.attention(token, k, v.dequantize())
+
+
+def test_a_cache_prints_its_sizes() -> None:
+    cache = hc.KVCache("int4-g32+had", layers=2, heads=3, width=32)
+    cache.add(0, drawn(1, 3, 5, 32), drawn(1, 3, 5, 32))
+    cache.add(1, drawn(1, 3, 5, 32), drawn(1, 3, 5, 32))
+    assert repr(cache) == (
+        f"<KVCache: int4-g32+had, layers x batch x heads x width 2 x 1 x 3 x 32, 5 tokens, {cache.nbytes:,} bytes>"
+    )

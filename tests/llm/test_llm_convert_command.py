@@ -24,7 +24,13 @@ def test_what_a_loader_lacks_is_said(tmp_path: Path, capsys: Any) -> None:
     pytest.importorskip("tokenizers")
     path = model_in_gguf(tmp_path, {"*embed*": "skip", "*": "q4_0"})
     code, _, errors = run(capsys, "convert", path, tmp_path / "mlx", "--layout", "mlx")
-    assert code == 0 and "copy tokenizer.json of the original model" in errors
+    assert code == 0 and "tokenizer" not in errors
+    code, _, errors = run(capsys, "convert", tmp_path / "mlx", tmp_path / "back.gguf", "--layout", "gguf")
+    assert code == 0 and "no runtime" not in errors
+    with hc.open_checkpoint(path) as first, hc.open_checkpoint(tmp_path / "back.gguf") as second:
+        keys = {key for key in first.metadata if key.startswith("tokenizer.")}
+        assert keys and all(first.metadata[key] == second.metadata[key] for key in keys)
+    (tmp_path / "mlx" / "tokenizer.json").unlink()
     code, _, errors = run(capsys, "convert", tmp_path / "mlx", tmp_path / "back.gguf", "--layout", "gguf")
     assert code == 0 and "no runtime will load this file" in errors and "tokenizer.json is missing" in errors
     (tmp_path / "mlx" / "tokenizer.json").write_bytes((tmp_path / "source" / "tokenizer.json").read_bytes())

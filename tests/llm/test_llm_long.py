@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -230,3 +231,21 @@ def test_a_matrix_of_a_recording_stack_records_for_its_expert() -> None:
     np.testing.assert_allclose(h.matrix[1], x[3:].T @ x[3:], rtol=1e-6)
     np.testing.assert_allclose(h.mean[1], x[3:].mean(axis=0), rtol=1e-6)
     assert h.tokens == 3
+
+
+def test_a_long_prompt_keeps_the_states_of_its_last_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = hc.zoo.open_llm(made.write_gguf(tmp_path / "m.gguf"))
+    monkeypatch.setattr(runs, "CHUNK", 16)
+    alive: list[Any] = []
+    hidden = runs.Run.hidden
+
+    def noted(run: runs.Run, ids: Any) -> Any:
+        assert sum(one() is not None for one in alive) <= 1
+        found = hidden(run, ids)
+        alive.append(weakref.ref(found))
+        return found
+
+    wanted = net.logits(np.arange(2, 102))[-1:]
+    monkeypatch.setattr(runs.Run, "hidden", noted)
+    run = runs.Run(net, runs.RunOptions(), 1)
+    assert np.array_equal(run.logits(np.arange(2, 102)[None], last=True)[0], wanted) and len(alive) == 7

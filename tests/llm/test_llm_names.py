@@ -10,6 +10,7 @@ from typing import Any
 import made
 import numpy as np
 import pytest
+from common import run
 from test_llm_llama_cpp import FAMILIES, MIXTURES, folder_of
 
 import heterocompute as hc
@@ -159,3 +160,37 @@ def test_names_stay_where_no_configuration_describes_the_model(tmp_path: Path) -
     summary = convert_checkpoint(tmp_path / "other.gguf", tmp_path / "out", "compressed-tensors")
     assert "differ in routing" in summary["unloadable"]
     assert "blk.0.attn_norm.weight" in {row["name"] for row in summary["tensors"]}
+
+
+def test_a_folder_made_of_a_gguf_file_has_its_tokenizer(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    texts = [*made.vocabulary(), "<|im_end|>", "<think>"]
+    keys = {"tokenizer.ggml.tokens": texts, "tokenizer.ggml.token_type": [3, 3, *[1] * (len(texts) - 4), 3, 4],
+            "tokenizer.ggml.add_bos_token": True, "tokenizer.chat_template": "{{ messages[0]['content'] }}!",
+            "tokenizer.ggml.pre": "qwen2", "llama.vocab_size": len(texts)}  # fmt: skip
+    table = np.resize(made.gguf_tensors()["token_embd.weight"], (len(texts), 64))
+    path = made.write_gguf(tmp_path / "m.gguf", "q8_0", keys, token_embd__weight=table)
+    summary = convert_checkpoint(path, tmp_path / "out", "compressed-tensors")
+    assert "tokenizer" not in summary
+    found, net = transformers.AutoTokenizer.from_pretrained(tmp_path / "out"), hc.zoo.open_llm(path)
+    rng = np.random.default_rng(0)
+    parts = ["the", " cat", "12", "\n", "  ", "caf\u00e9", "<|im_end|>", "<think>", "'s", "\u4e2d"]
+    for _ in range(100):
+        text = "".join(parts[i] for i in rng.integers(0, len(parts), 8))
+        assert found.encode(text) == net.tokenizer.encode(text), text
+        assert hc.zoo.open_llm(plain_or(tmp_path)).tokenizer.encode(text) == net.tokenizer.encode(text)
+    assert found.bos_token == "<s>" and found.eos_token == "</s>"
+    assert found.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False) == "hi!"
+
+
+def plain_or(path: Path) -> Path:
+    if not (path / "plain").exists():
+        dequantize_checkpoint(path / "out", path / "plain")
+    return path / "plain"
+
+
+def test_a_vocabulary_without_a_tokenizer_is_named(tmp_path: Path, capsys: Any) -> None:
+    path = made.write_gguf(tmp_path / "m.gguf", "q8_0", {"tokenizer.ggml.pre": "unheard"})
+    code, _, errors = run(capsys, "convert", path, tmp_path / "out", "--layout", "compressed-tensors")
+    assert code == 0 and "copy tokenizer.json of the original model (tokenizer.ggml.pre is 'unheard'" in errors
+    assert not (tmp_path / "out/tokenizer.json").exists() and (tmp_path / "out/config.json").exists()

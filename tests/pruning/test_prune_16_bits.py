@@ -77,7 +77,7 @@ def test_files_hold_16_bits_and_older_ones_are_read(dtype: Any, tmp_path: Path) 
     assert hc.load(plain)["w"] == old
     for path in (pruned, plain):
         for command in (["quantize", "--format", "int8"], ["dequantize"], ["quantize", "--format", "2:4"]):
-            assert main([command[0], path, again, *command[1:]]) == 0
+            assert main([command[0], path, again, "--overwrite", *command[1:]]) == 0
             found = hc.load(again)["w"]
             if "int8" in command:
                 assert found == hc.quantize(s, "int8") and str(found.format) == "int8+2:4"

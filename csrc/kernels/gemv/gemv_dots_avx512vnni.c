@@ -113,6 +113,13 @@ INLINE __m512i load_left(const uint8_t *codes, int64_t left) {
     return _mm512_maskz_loadu_epi8(_bzhi_u64(~0ull, (unsigned)hc_max(hc_min(left, 64), 0)), codes);
 }
 
+/* add_dots of a register of which the row has `left` bytes: none of x is read if there are none. */
+INLINE __m512i add_left(__m512i sum, hc_bytes codes, int bits, const int8_t *x, int64_t left) {
+    const __mmask64 exists = left > 0 ? ~0ull : 0;
+    sum = _mm512_dpbusd_epi32(sum, codes.low, _mm512_maskz_loadu_epi8(exists, x));
+    return bits == 8 ? sum : _mm512_dpbusd_epi32(sum, codes.high, _mm512_maskz_loadu_epi8(exists, x + 64));
+}
+
 /* The next segments of `registers` registers each, up to `leaves`, 8 or 16, times every line: a register of sums per
  * segment, then neighbours are added until one register has them all, as in dot_block. */
 INLINE void some_dots(const hc_gemv_dots_args *args, int64_t place, int64_t left, int registers, int leaves,
@@ -127,9 +134,12 @@ INLINE void some_dots(const hc_gemv_dots_args *args, int64_t place, int64_t left
             sums[i] = _mm512_setzero_si512();
 #pragma GCC unroll 2
             for (int r = i * registers; r < (i + 1) * registers; r++) {
-                const __m512i stored =
-                    left == INT64_MAX ? _mm512_loadu_si512(codes + 64 * r) : load_left(codes + 64 * r, left - 64 * r);
-                sums[i] = add_dots(sums[i], unpack(stored, kind, form), bits, x + r * (512 / bits));
+                const int8_t *of_x = x + r * (512 / bits);
+                if (left == INT64_MAX)
+                    sums[i] = add_dots(sums[i], unpack(_mm512_loadu_si512(codes + 64 * r), kind, form), bits, of_x);
+                else
+                    sums[i] = add_left(sums[i], unpack(load_left(codes + 64 * r, left - 64 * r), kind, form), bits,
+                                       of_x, left - 64 * r);
             }
         }
 #pragma GCC unroll 4

@@ -137,7 +137,8 @@ INLINE void gemv_groups(const hc_gemv_floats_args *args, int bits, int n_vectors
     for (int64_t g = 0; g < args->groups; g += 8) {
         const int64_t groups = hc_min(args->groups - g, 8), place = g * words * 4;
         const int half = (int)(g / 8 % 2);
-        const bool has_tail = (g + groups) * args->group > args->columns;
+        /* Codes after the last column meet an x of +0: only a chain that is then 0 or NaN may have been another one. */
+        const unsigned tail = (g + groups) * args->group > args->columns ? 1u << (groups - 1) : 0;
         const float *x = args->x + g / 16 * words * x_step + half * 8;
         __m256i transposed[4][CHUNK], word[4], special[HC_GEMV_ROWS];
         for (int r = 0; r < n_rows; r++) {
@@ -165,12 +166,16 @@ INLINE void gemv_groups(const hc_gemv_floats_args *args, int bits, int n_vectors
             const __m256 scale = load_scales(args, r, g, groups);
             const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
             const __m256 exists = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)groups), lanes));
-            unsigned by_definition = has_tail ? 1u << (groups - 1) : 0;
+            unsigned of_floats = 0;
             if (kind == CODES_FLOAT8) /* a word with no such byte is 0 */
-                by_definition |= 0xff & ~(unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(
-                                            _mm256_cmpeq_epi32(special[r], _mm256_setzero_si256())));
+                of_floats = 0xff & ~(unsigned)_mm256_movemask_ps(
+                                       _mm256_castsi256_ps(_mm256_cmpeq_epi32(special[r], _mm256_setzero_si256())));
             for (int v = 0; v < n_vectors; v++) {
                 const int i = r * n_vectors + v;
+                unsigned by_definition = of_floats;
+                if (tail)
+                    by_definition |=
+                        tail & (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(p[i], _mm256_setzero_ps(), _CMP_EQ_UQ));
                 if (by_definition) {
                     float chains[8];
                     _mm256_storeu_ps(chains, p[i]);

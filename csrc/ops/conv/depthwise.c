@@ -79,10 +79,16 @@ static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
     const double answers = (double)s->n * (double)(s->out_height * s->out_width);
     const double products = answers * (double)(job->filters * job->taps * job->run);
     /* With one channel per group each product needs a load, where tiles of the other algorithms use one for several. */
-    /* Whole bands are transposed in less than half the time that tiles of a few windows take. */
+    /* Whole bands are transposed in less than half the time that tiles of a few windows take, less so from memory. A bias
+     * takes a second pass over the outputs. */
+    enum { FAR = 4 << 20 };
+    const double whole = s->height * s->width * s->channels > FAR / size ? 0.72 : 0.45;
+    const bool staged = job->run == 1 && job->pixels.stage_bytes && conv->x->dtype == HC_F32;
+    const double apart = job->pixels.copies && job->pixels.together == 1 ? 1.2 : 1; /* rows are transposed one by one */
+    const double passes = staged && (conv->bias || conv->relu) ? 0.3 * answers * (double)s->filters : 0;
     return (hc_conv_work){.products = products,
                           .values = job->run == 1 ? products : 0,
-                          .moved = hc_conv_moved(conv) * (job->pixels.stage_bytes ? 0.45 : 1),
+                          .moved = hc_conv_moved(conv) * apart * (staged ? whole : 1) + passes,
                           .shared = in_blocks || in_lines ? products : 0,
                           .bytes = panel_floats(job) * size + conv->run->n_threads * job->private_bytes +
                                    job->pixels.bytes + job->pixels.stage_bytes};

@@ -405,9 +405,11 @@ void hc_write_answers(const hc_pixels *p, int64_t first, int n, int64_t first_fi
     }
     const bool side_by_side = out->strides[3] == sizeof(float) && out->strides[1] > 0 && out->strides[1] % 4 == 0 &&
                               out->strides[1] / 4 <= INT32_MAX;
+    const bool joined = out->strides[2] == conv->shape.out_width * out->strides[3];
     for (int i = 0; i < n;) {
         char *to = place_of(p, &at, first_filter);
-        const int even = (int)hc_min(n - i, conv->shape.out_width - at.q);
+        const int64_t rows = joined ? p->row + p->n_rows - at.p : 1; /* of outputs that are next to each other */
+        const int even = (int)hc_min(n - i, rows * conv->shape.out_width - at.q);
         if (side_by_side) {
             HC_PICK(pack_x32, conv->run)(values + i * ld, ld * 4, even, filters, to, (int)(out->strides[1] / 4), 0);
         } else {

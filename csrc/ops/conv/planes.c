@@ -115,11 +115,16 @@ static hc_conv_work work_of(hc_planes_job *job, const hc_convolution *conv) {
     job->tile_at = hc_round_up(p->copied * size, HC_CACHE_LINE);
     job->private_bytes = job->tile_at + hc_round_up(PART * BLOCKS * p->lanes * size, HC_CACHE_LINE);
     const double blocks = (double)hc_planes_blocks(p), kept = (double)(s->filters * job->columns);
-    /* with a stride, pixels are copied one by one; with several taps they come from L2 */
+    /* Pixels are copied one by one with a stride, and converted if they are not float32; a band takes as long as 2500
+     * copied values, a row of it as 100 (groups of 1 to 16 channels at 7 x 7 to 56 x 56, Zen 4, 2026-11). With several
+     * taps pixels come from L2. */
+    const double lines = p->in_place ? 0 : (double)bands * (double)(p->channels * p->axis[0].of_phase);
     const double read = p->in_place ? 0 : (double)bands * (double)p->channels * (double)p->plane;
-    const double slower = s->r * s->s > 1 ? 1.1 : 1, apart = conv->window->stride[1] > 1 ? 8 : 1;
+    const double slower = s->r * s->s > 1 ? 1.1 : 1;
+    const double apart = conv->window->stride[1] > 1 || conv->x->dtype != HC_F32 ? 8 : 1;
     return (hc_conv_work){.products = slower * blocks * (double)p->lanes * (double)job->filters * (double)job->columns,
-                          .values = apart * read * (double)job->parts,
+                          .values = (apart * read + (apart > 1 ? 0 : 100 * lines) + 2500 * (double)bands) *
+                                    (double)job->parts,
                           .filters = job->packed ? kept : 0,
                           .bytes = (job->packed ? (int64_t)kept * size : 0) + n_threads * job->private_bytes};
 }

@@ -161,10 +161,33 @@ static void folded_sums(const hc_integers_job *job, int64_t block, int64_t n_row
     }
 }
 
+/* The same from a row of bytes. */
+static void folded_bytes_sums(const hc_integers_job *job, const hc_gemv_row *row, int64_t *sums) {
+    const hc_gemv_weights *weights = &job->weights;
+    hc_gemv_folded_bytes_args args = {.flip = weights->flip,
+                                      .words = (int)(job->segment / 4),
+                                      .is_small = weights->form.bits <= 6 && weights->form.scale_bits <= 15,
+                                      .row_bytes = job->geometry->padded,
+                                      .most = job->most,
+                                      .codes = row->codes,
+                                      .factors = row->scales,
+                                      .x_bytes = job->x_bytes};
+    const int64_t lines = job->n_vectors * job->n_signed_limbs;
+    for (int64_t line = 0; line < lines; line += args.n_lines) {
+        const int64_t left = lines - line;
+        args.n_lines = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        args.x = job->x + line * job->x_bytes;
+        args.start = job->start + line * job->words;
+        args.sums = sums + line;
+        job->folded_bytes(&args);
+    }
+}
+
 static void folded_block(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t block, int64_t n_rows,
                          const hc_integers_scratch *scratch) {
     const hc_gemv_weights *weights = &job->weights;
     const int n_signed_limbs = job->n_signed_limbs;
+    const bool has_sums = job->folded || job->folded_bytes;
     int64_t sums[HC_INTEGERS_ROWS][MAX_LINES];
     args->ld = job->padded_segments;
     if (job->folded)
@@ -177,13 +200,16 @@ static void folded_block(const hc_integers_job *job, hc_gemv_dots_args *args, in
         } else {
             hc_gemv_row_load(weights, block + i, true, scratch->row, NULL, &row);
             args->codes = row.codes;
-            dot_row(job, args, 0, job->n_vectors * n_signed_limbs, scratch->dots);
+            if (job->folded_bytes)
+                folded_bytes_sums(job, &row, sums[i]);
+            else
+                dot_row(job, args, 0, job->n_vectors * n_signed_limbs, scratch->dots);
         }
         for (int64_t v = 0; v < job->n_vectors; v++) {
             int64_t sum = 0;
-            for (int d = n_signed_limbs - 1; job->folded && d >= 0; d--)
+            for (int d = n_signed_limbs - 1; has_sums && d >= 0; d--)
                 sum = sum * 256 + sums[i][v * n_signed_limbs + d];
-            if (!job->folded)
+            if (!has_sums)
                 sum = folded_sum(job, &row, v, scratch);
             const float stored = weights->form.second ? row.row_scale : row.scales[0];
             const float scale = (float)((double)stored * (double)job->unit);
@@ -314,6 +340,13 @@ static bool plan(hc_integers_job *job, const hc_product *p) {
         job->weights.form.scale_bits == 4 && geometry->columns <= 1 << 20 && (words == 2 || words == 4 || words == 8) &&
         job->segment == geometry->group)
         job->folded = HC_PICK(gemv_folded, run);
+    const int64_t of_bytes = job->segment / 4; /* words of a group of bytes */
+    job->most = INT32_MAX / (4LL << job->weights.form.bits << 7 << hc_min(job->weights.form.scale_bits, 16));
+    job->most -= job->most % 4;
+    if (job->folds && !job->folded && !job->weights.as_integers && job->weights.bits == 8 && job->most > 0 &&
+        !job->weights.form.has_zero_points && (of_bytes == 4 || of_bytes == 8 || of_bytes % 16 == 0) &&
+        job->segment == geometry->group)
+        job->folded_bytes = HC_PICK(gemv_folded_bytes, run);
     hc_integers_scaled_plan(job, run);
     const int64_t tasks_rows = (64 << 10) / hc_max(job->weights.row_bytes, 1);
     job->task_rows = hc_round_up(hc_max(tasks_rows, 1), HC_INTEGERS_ROWS);
@@ -345,7 +378,8 @@ hc_work hc_gemv_int_work(const hc_product *p) {
     const double turns = (double)hc_ceil_div(p->x->rows, HC_GEMV_MOST), codes = rows * (double)p->w->columns;
     const double lines = (double)(p->x->rows * job.n_signed_limbs), sums = rows * lines * (double)job.segments;
     const bool is_grouped = job.kind == HC_ORDER_GROUPED, is_short = job.segment * job.weights.bits / 32 <= SHORT;
-    const bool joins = is_grouped ? job.n_signed_limbs > 1 : is_short && !job.folded;
+    const bool has_sums = job.folded || job.folded_bytes;
+    const bool joins = is_grouped ? job.n_signed_limbs > 1 : (is_short && !job.folded) || job.folded_bytes;
     return (hc_work){.codes = turns * codes,
                      .decoded = hc_integers_loads_scales(&job) ? turns * rows * (double)job.segments : 0,
                      .unpacked = hc_unpacked(p) ? turns * codes : 0,
@@ -353,7 +387,7 @@ hc_work hc_gemv_int_work(const hc_product *p) {
                      .spread = job.densifies ? turns * hc_spread(p) : 0,
                      .products = codes * lines,
                      .wide = joins ? codes * lines : 0,
-                     .groups = is_grouped || !is_short ? sums : rows * lines,
+                     .groups = is_grouped || (!is_short && !has_sums) ? sums : rows * lines,
                      .values = values};
 }
 

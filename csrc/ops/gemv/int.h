@@ -27,9 +27,11 @@ typedef struct {
     int64_t lines_bytes, load_bytes; /* of the vectors in the kernel's form, and during conversion */
     int n_threads;
     uint8_t *scratch;
-    hc_gemv_scaled_fn *scaled; /* or NULL: dots and chain are used instead */
-    bool is_packed;            /* scaled reads codes of widths other than 4 and 8 bits as they are stored */
-    hc_gemv_folded_fn *folded; /* or NULL: dots and sum are used instead */
+    hc_gemv_scaled_fn *scaled;             /* or NULL: dots and chain are used instead */
+    bool is_packed;                        /* scaled reads codes of widths other than 4 and 8 bits as they are stored */
+    hc_gemv_folded_fn *folded;             /* or NULL: dots and sum are used instead */
+    hc_gemv_folded_bytes_fn *folded_bytes; /* the same */
+    int64_t most;                          /* of folded_bytes */
     hc_gemv_dots_fn *dots;
     hc_gemv_sum_fn *sum;
     hc_gemv_chain_fn *chain;

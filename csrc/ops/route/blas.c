@@ -87,7 +87,7 @@ typedef struct {
 static const hc_share SHARES[] = {
     {HC_BLAS_SLOWER, -1, false, 5, INT64_MAX, 24, 16, 0, ANY, 1 << 18, 1.5},
     {HC_BLAS_SLOWER, -1, true, 2, 4, 256, 256, 0, 1 << 20, 0, 1.2},
-    {HC_BLAS_EQUAL, 2, true, 5, 15, 256, 256, 0, ANY, 0, 1.4},
+    {HC_BLAS_EQUAL, 2, true, 5, 64, 256, 256, 0, ANY, 0, 1.4}, /* 16 to 64 rows: Zen 4, 2026-11 */
     {HC_BLAS_EQUAL, 2, false, 2, 30, 256, 256, 1 << 19, ANY, 1e6 + 1, 1.4},
     {HC_BLAS_EQUAL, 2, false, 2, 12, 256, 256, 1 << 18, ANY, 1e6 + 1, 1.4},
     {HC_BLAS_EQUAL, 1, true, 2, 6, 256, 256, 1 << 18, ANY, 0, 1.4},

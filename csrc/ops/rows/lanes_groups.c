@@ -35,12 +35,15 @@ typedef struct {
     bool split; /* integer scales, multiplied into sums */
     hc_lanes_groups_fn *multiply;
     hc_dequantize_s32_fn *dequantize_s32;
+    hc_dequantize_s64_fn *dequantize_s64;
+    hc_combine_limbs_fn *join;
     hc_pack_x32_fn *transpose;
     hc_rows out;
     hc_row_blocks x_rows;
     int64_t n, k, group, segments, chunk, quads, ld;
+    int64_t most; /* split: columns whose sums fit int32; the sums of more are added in int64 */
     /* offsets in the memory of one thread, after the decoded rows */
-    int64_t scales_at, row_scales_at, sums_at, values_at, private_bytes;
+    int64_t scales_at, row_scales_at, sums_at, dots_at, values_at, private_bytes;
     uint8_t *memory, *private_memory;
     int8_t *x;
     int32_t *start; /* (segments, lanes) for each block of x */
@@ -90,6 +93,7 @@ static void group_task(void *context, int64_t task, int thread) {
     float *scales = (float *)(void *)(scratch + job->scales_at), *values = (float *)(void *)(scratch + job->values_at);
     float *row_scales = (float *)(void *)(scratch + job->row_scales_at);
     int32_t *sums = (int32_t *)(void *)(scratch + job->sums_at);
+    int64_t *dots = job->k > job->most ? (int64_t *)(void *)(scratch + job->dots_at) : NULL;
     hc_lanes_groups_args args = {.n_w = hc_min(blocks->group_rows, job->n - first),
                                  .group = job->group,
                                  .ld_w = job->ld,
@@ -108,22 +112,37 @@ static void group_task(void *context, int64_t task, int thread) {
         args.lanes = (int)units * UNIT;
         args.ldc = args.lanes;
         args.x_scales = job->x_scales + row;
-        for (int64_t k = 0; k < job->k; k += job->chunk) {
+        const int64_t tile = args.n_w * args.ldc;
+        if (dots)
+            memset(dots, 0, (size_t)tile * sizeof *dots);
+        for (int64_t k = 0, held = 0; k < job->k; k += job->chunk) {
             args.columns = hc_min(job->chunk, job->k - k);
             args.x = job->x + (begin * job->quads + k / 4 * units) * UNIT * 4;
             args.start = job->start + (begin * job->segments + k / job->group * units) * UNIT;
             args.w = w + k;
             args.w_scales = scales + k / job->group;
             args.factors = (const int32_t *)(const void *)args.w_scales;
-            args.accumulate = k > 0;
+            args.accumulate = held > 0;
             job->multiply(&args);
+            held += args.columns;
+            if (dots && (held + job->chunk > job->most || k + job->chunk >= job->k)) {
+                job->join(1, tile, sums, &(int){0}, dots);
+                held = 0;
+            }
         }
-        if (job->split)
+        if (dots)
+            job->dequantize_s64(args.n_w, rows, dots, args.ldc, row_scales, job->x_scales + row, values, args.ldc);
+        else if (job->split)
             job->dequantize_s32(args.n_w, rows, sums, args.ldc, row_scales, job->x_scales + row, values, args.ldc);
         for (int64_t i = 0; !job->split && i < args.n_w * args.ldc; i++) /* one NaN for all, as in the other paths */
             values[i] = values[i] == values[i] ? values[i] : NAN;
         hc_lanes_store(job->transpose, &job->out, blocks->first_row + row, rows, first, args.n_w, args.ldc, values);
     }
+}
+
+/* Whole groups of columns whose sums of products with int8 fit int32. */
+static int64_t most_columns(const hc_source *w) {
+    return INT32_MAX / (128 * hc_most_of(w, HC_INT_FOLDED)) / w->group * w->group;
 }
 
 static void plan(hc_groups_job *job, const hc_product *p, bool split) {
@@ -136,21 +155,25 @@ static void plan(hc_groups_job *job, const hc_product *p, bool split) {
     blocks->most_units = HC_LANES_X;
     job->multiply = split ? HC_PICK(lanes_s8_split, &run) : HC_PICK(lanes_s8_scaled, &run);
     job->dequantize_s32 = HC_PICK(dequantize_s32, &run);
+    job->dequantize_s64 = HC_PICK(dequantize_s64, &run);
+    job->join = HC_PICK(combine_limbs, &run);
     job->transpose = HC_PICK(pack_x32, &run);
     job->out = hc_merged_rows(&p->out);
+    job->most = split ? most_columns(p->w) : job->k;
     job->segments = hc_ceil_div(job->k, job->group);
     job->quads = hc_ceil_div(job->k, 4);
     job->ld = hc_round_up(job->k, ROW_PADDING) + ROW_PADDING; /* rows of 4 KiB would share the cache sets of L1 */
     blocks->most = hc_max(X_BYTES / (job->quads * 4) / most_lanes, 1) * most_lanes;
     blocks->most = hc_min(hc_round_up(p->x->rows, UNIT), blocks->most);
     const int64_t lanes = hc_min(blocks->most, most_lanes);
-    job->chunk = hc_max(CHUNK_BYTES / lanes / job->group, 1) * job->group;
+    job->chunk = hc_min(hc_max(CHUNK_BYTES / lanes / job->group, 1) * job->group, hc_round_up(job->most, job->group));
     const int64_t rows = hc_min(DECODED_BYTES / job->ld, MOST_GROUP);
     blocks->group_rows = hc_row_group(&run, job->n, rows, GROUP_STEP);
     job->scales_at = hc_max(blocks->group_rows, UNIT) * job->ld;
     job->row_scales_at = job->scales_at + blocks->group_rows * job->segments * 4;
     job->sums_at = hc_round_up(job->row_scales_at + blocks->group_rows * 4, HC_CACHE_LINE);
-    job->values_at = job->sums_at + (split ? blocks->group_rows * lanes * 4 : 0);
+    job->dots_at = job->sums_at + (split ? blocks->group_rows * lanes * 4 : 0);
+    job->values_at = job->dots_at + (job->k > job->most ? blocks->group_rows * lanes * 8 : 0);
     job->private_bytes = hc_round_up(job->values_at + blocks->group_rows * lanes * 4, HC_CACHE_LINE);
     blocks->n_threads = hc_row_threads(&run, job->private_bytes);
 }
@@ -189,13 +212,15 @@ bool hc_lanes_splits(const hc_product *p) {
     if (!HC_PICK(lanes_s8_split, p->run) || !split->available || hc_signed_limbs(split) > 1 ||
         hc_signed_limbs(w) == 1 || x->n_limbs > 1 || p->w->columns > LONGEST || !has_even_groups(p->w))
         return false;
-    return p->w->columns <= INT32_MAX / (128 * hc_most_of(p->w, HC_INT_FOLDED)); /* the sums */
+    return most_columns(p->w) > 0;
 }
 
 hc_work hc_lanes_groups_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns, lanes = (double)hc_round_up(p->x->rows, UNIT);
     hc_work work = hc_decoding(p);
     work.limbs = 0; /* integers are not multiplied by their scales */
+    if (p->order == HC_ORDER_FOLDED && !work.unpacked && p->w_packed && p->w_packed->format->bits == 8)
+        work.unpacked = codes / 2; /* copies of 8-bit rows take half as long as unpacking: Zen 4, 2026-11 */
     work.products = codes * lanes;
     work.groups = hc_groups(p) * lanes;
     work.values = (double)p->x->rows * (double)p->x->columns;

@@ -22,7 +22,7 @@ from .shapes import Window, matrices, windows
 
 MOST_WORK = 500_000_000  # multiply-adds of a call
 SAMPLES = 48
-ONE_ORDER = ("direct", "depthwise", "implicit", "im2col")  # r, s, c: the same bits
+ONE_ORDER = ("direct", "depthwise", "planes", "implicit", "im2col")  # r, s, c: the same bits
 INTEGERS = ("int8", "int8", "int8", "int4", "vsq4-g16-s4", "vsq8-g64-s8", "int4-g32-f16")
 OTHERS = ("nf4-g64", "mxfp4", "mxfp8_e4m3", "fp8_e4m3fn-row", "bf16", "log8-8", "int8", "int8+2:4", "ternary")
 

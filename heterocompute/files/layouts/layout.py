@@ -219,6 +219,10 @@ class Layout:
         """Return a language model under the names of Hugging Face, or why it has none; both None for other files."""
         return None, None
 
+    def companions(self, reader: Tensors) -> dict[str, str]:
+        """Return further files of a folder that a model is converted to, by name; ValueError if it cannot have them."""
+        return {}
+
     def write_mapping(
         self, path: Any, arrays: Mapping[str, Any], source: object, dtypes: Mapping[str, Any], check: str
     ) -> dict[str, Any]:

@@ -294,7 +294,9 @@ def uses_weight_as(module: Any, base: Any) -> bool:
             del trial._parameters["weight"]
             trial.weight = PackedWeight(quantize(w, "fp32", (*range(2, w.ndim), 1)))
             found = [trial(one) for one in (x, 3 * x + 1)]
-        _TRIED[module] = all(
+            trial.weight = PackedWeight(quantize(2 * w, "fp32", (*range(2, w.ndim), 1)))
+            is_read = not torch.equal(trial(x), found[0])
+        _TRIED[module] = is_read and all(
             y.shape == z.shape
             and y.numel() > 0
             and bool(torch.allclose(y, z, rtol=1e-4, atol=1e-5 * float(y.abs().max())))

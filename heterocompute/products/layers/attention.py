@@ -315,6 +315,11 @@ class KVCache:
             self._parts = {name: (dtype, shape[1:]) for name, (dtype, shape, _) in layout.items()}
         self._tokens = [Tokens((None, None), 0, 0)] * self.layers
 
+    def __repr__(self) -> str:
+        kind = "float32" if self.format is None else f"{self.format}{'+had' * self.is_turned}"
+        size = f"{self.layers} x {self.batch} x {self.heads} x {self.width}"
+        return f"<KVCache: {kind}, layers x batch x heads x width {size}, {self.length} tokens, {self.nbytes:,} bytes>"
+
     @property
     def _device_stream(self) -> tuple[int, int] | None:
         """Return the device and the stream of the memory, None on the CPU or without memory."""

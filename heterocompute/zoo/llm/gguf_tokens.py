@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,51 @@ def of_gguf(path: str, metadata: Mapping[str, str], listed: Callable[[str], Any]
     """
     found = _Vocabulary(path, metadata, listed, vocabulary)
     return Tokens(found.coder, found.around, found.ends, vocabulary)
+
+
+class ByteLevel(NamedTuple):
+    """A tokenizer of a folder: its JSON, the texts of all tokens, those that are added, and numbers by meaning."""
+
+    made: str
+    texts: list[str]
+    added: list[str]
+    numbers: dict[str, int | None]
+
+
+def byte_level(path: str, metadata: Mapping[str, str], listed: Callable[[str], Any], vocabulary: int) -> ByteLevel:
+    """Return byte-level BPE of a GGUF file as the tokenizer of a folder, with the arguments of `of_gguf`.
+
+    Raises
+    ------
+    ValueError
+        The vocabulary is of another kind, or has a rule that tokenizer.json has no field for.
+    """
+    found = _Vocabulary(path, metadata, listed, vocabulary)
+    if metadata.get("tokenizer.ggml.model") != "gpt2" or found.is_phi3:
+        raise WrongValue(f"{printable(path)}: its vocabulary is not byte-level BPE")
+    found.coder()  # refuses what is not read
+    kinds, around = found.kinds, found.around()
+    made, spelt = found.byte_level({text: i for i, text in enumerate(found.texts)})
+    if spelt:
+        raise WrongValue(f"{printable(path)}: its merges join texts that are no tokens")
+    package_of = package()
+    if found.normalizer is not None:
+        made.normalizer = package_of.normalizers.NFC()
+    made.decoder = package_of.decoders.ByteLevel()
+    added = [i for i, kind in enumerate(kinds) if kind in SPECIAL]
+    for i in added:
+        one = package_of.AddedToken(found.texts[i], special=kinds[i] != USER, normalized=False)
+        (made.add_tokens if kinds[i] == USER else made.add_special_tokens)([one])
+    if around != Around():
+        before, after = [around.before] if around.before is not None else [], list(around.after)
+        names = {i: found.texts[i] for i in (*before, *after)}
+        marks = [names[i] for i in before], [names[i] for i in after]
+        made.post_processor = package_of.processors.TemplateProcessing(
+            single=[*marks[0], "$A", *marks[1]], pair=[*marks[0], "$A", "$B", *marks[1]],
+            special_tokens=[(text, i) for i, text in names.items()],
+        )  # fmt: skip
+    numbers = {name: found.number(name) for name in ("bos", "eos", "padding", "unknown")}
+    return ByteLevel(made.to_str(), found.texts, [found.texts[i] for i in added], numbers)
 
 
 class _Vocabulary:
@@ -103,6 +148,12 @@ class _Vocabulary:
         if self._kind not in ("gpt2", "llama"):
             return np.asarray(types), frozenset()
         return corrected(self.texts, np.asarray(types), {name: self.number(name) for name in ID_NAMES})
+
+    @property
+    def kinds(self) -> list[int]:
+        """Types of all tokens."""
+        found: list[int] = self._given[0].tolist()
+        return found
 
     def number(self, name: str) -> int | None:
         """Return the number of a token that a key names, or that of llama.cpp without the key."""
@@ -190,8 +241,8 @@ class _Vocabulary:
             raise self._refuse("the key tokenizer.ggml.scores holds no finite numbers")
         return Pieces(numbers, np.asarray(scores, np.float64).tolist(), self.number("unknown")).encode
 
-    def _merges(self, numbers: dict[str, int]) -> Callable[[str], list[int]]:
-        """Return the function from texts to tokens of byte-level BPE."""
+    def byte_level(self, numbers: dict[str, int]) -> tuple[Any, dict[int, list[int]]]:
+        """Return byte-level BPE of the package tokenizers, and the tokens of joins that are no token."""
         merges = self._listed("tokenizer.ggml.merges")
         rule = self._rule
         if not isinstance(merges, list):
@@ -221,6 +272,11 @@ class _Vocabulary:
             steps += [split(tokenizers.Regex(words), "isolated") for words in rule.words]
             steps.append(tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
             made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(steps)
+        return made, spelt
+
+    def _merges(self, numbers: dict[str, int]) -> Callable[[str], list[int]]:
+        """Return the function from texts to tokens of byte-level BPE."""
+        made, spelt = self.byte_level(numbers)
 
         def encode(text: str) -> list[int]:
             with refusals(self._path, "encode this text"):

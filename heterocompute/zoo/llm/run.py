@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -94,17 +95,19 @@ class Run:
     def logits(self, ids: IntArray, last: bool = False) -> FloatArray:
         """Append tokens (batch, n) and return their logits, or those of the last token only."""
         parts = self._appended(ids)
-        x = parts[-1][:, -1:] if last else np.concatenate(parts, axis=1)[:, -ids.shape[1] :]
-        return self.scores(x)
+        if not last:
+            return self.scores(np.concatenate([*parts], axis=1)[:, -ids.shape[1] :])
+        return self.scores(deque(parts, maxlen=1)[0][:, -1:])  # the others are not kept
 
     def hidden_of(self, tokens: IntArray) -> FloatArray:
         """Append the tokens (n,) of one sequence and return their states (n, width)."""
-        return np.concatenate(self._appended(tokens[None]), axis=1)[0, -len(tokens) :]
+        return np.concatenate([*self._appended(tokens[None])], axis=1)[0, -len(tokens) :]
 
-    def _appended(self, ids: IntArray) -> list[FloatArray]:
-        """Append tokens (batch, n) and return states in pieces, the last n of which belong to them."""
+    def _appended(self, ids: IntArray) -> Iterator[FloatArray]:
+        """Append tokens (batch, n) and yield states in pieces, the last n of which belong to them."""
         ids = self._renewed(ids)
-        return [self.hidden(ids[:, i : i + CHUNK]) for i in range(0, ids.shape[1], CHUNK)]
+        for i in range(0, ids.shape[1], CHUNK):
+            yield self.hidden(ids[:, i : i + CHUNK])
 
     def _renewed(self, ids: IntArray) -> IntArray:
         """Return the tokens to run: all tokens again where the sequence grows beyond the original context.

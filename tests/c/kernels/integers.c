@@ -166,6 +166,66 @@ void check_gemv_folded(const hc_kernel *kernel) {
     folded_case(kernel, 2, 2048, 1, true, ANY, ANY);
 }
 
+/* The sums by their equation, in int64. */
+static void folded_bytes_definition(const hc_gemv_folded_bytes_args *args) {
+    for (int line = 0; line < args->n_lines; line++) {
+        int64_t sum = 0;
+        for (int64_t k = 0; k < args->row_bytes; k++) {
+            const int64_t factor = (int64_t)args->factors[k / 4 / args->words];
+            sum += factor * (args->codes[k] ^ args->flip) * args->x[line * args->x_bytes + k];
+            sum += k % 4 ? 0 : factor * args->start[(line * args->x_bytes + k) / 4];
+        }
+        args->sums[line] = sum;
+    }
+}
+
+static void folded_bytes_case(const hc_kernel *kernel, int words, int64_t row_bytes, int n_lines, bool is_small,
+                              integer_kind codes, integer_kind values) {
+    begin("row of %" D " bytes, %d words a group, %d lines, small %d, codes %s, x %s", row_bytes, words, n_lines,
+          is_small, integer_kind_name(codes), integer_kind_name(values));
+    const int flip = is_small ? 32 : 128;
+    const int64_t x_bytes = hc_round_up(row_bytes, 64) + 64, groups = hc_ceil_div(row_bytes, 4 * words);
+    uint8_t *stored = draw_codes(row_bytes, flip, codes);
+    float *factors = zeros(hc_round_up(groups, 16) + 16, 4);
+    for (int64_t i = 0; i < row_bytes && is_small; i++)
+        stored[i] &= 63;
+    for (int64_t g = 0; g < groups; g++)
+        factors[g] = (float)draw_integer(0, 255, codes == ANY ? ANY : MOST);
+    hc_gemv_folded_bytes_args args = {.flip = flip,
+                                      .words = words,
+                                      .is_small = is_small,
+                                      .row_bytes = row_bytes,
+                                      .most = 4 + 4 * (int64_t)draw_below(is_small ? 120 : 31),
+                                      .codes = stored,
+                                      .factors = factors,
+                                      .n_lines = n_lines,
+                                      .x_bytes = x_bytes,
+                                      .x = draw_lines(8, n_lines, x_bytes, row_bytes, values)},
+                              other;
+    args.start = make_start(8, flip, n_lines, x_bytes, args.x);
+    other = args;
+    args.sums = items(n_lines, 8);
+    other.sums = items(n_lines, 8);
+    folded_bytes_definition(&other);
+    kernel->fn.gemv_folded_bytes(&args);
+    same("sums", I64, args.sums, other.sums, n_lines);
+    BENCH(folded_bytes_definition(&other), kernel->fn.gemv_folded_bytes(&args));
+}
+
+void check_gemv_folded_bytes(const hc_kernel *kernel) {
+    int i = 0;
+    for (int words = 4; words <= 32; words *= 2)
+        for (int n_lines = 1; n_lines <= 4; n_lines *= 2)
+            for (int64_t row_bytes = 0; row_bytes <= 1300; row_bytes += row_bytes < 140 ? 1 : 13)
+                for (int j = 0; j < 2; j++, i++)
+                    folded_bytes_case(kernel, words, row_bytes, n_lines, j, (integer_kind)(i / 2 % N_INTEGER_KINDS),
+                                      (integer_kind)(i / 3 % N_INTEGER_KINDS));
+    folded_bytes_case(kernel, 16, 1 << 16, 1, false, LEAST, LEAST);
+    folded_bytes_case(kernel, 4, 1 << 16, 4, true, LEAST, LEAST);
+    usual();
+    folded_bytes_case(kernel, 16, 2048, 1, false, ANY, ANY);
+}
+
 static void chain_case(const hc_kernel *kernel, int64_t n, int64_t ld, bool corrected, integer_kind dots_kind,
                        float_kind kind) {
     begin("n %" D ", ld %" D ", dots %s, scales %s", n, ld, corrected ? integer_kind_name(dots_kind) : "float32",
@@ -284,6 +344,9 @@ static void scaled_definition(const hc_gemv_scaled_args *args) {
                                         .x = args->x + line * args->x_bytes,
                                         .dots = dots + row * ld};
             hc_gemv_dots_scalar(&of_row);
+            for (int64_t s = 0; args->zeros && s < args->segments; s++)
+                dots[row * ld + s] -=
+                    (int32_t)args->zeros[row * args->ld_zeros + s] * args->x_sums[line * args->ld_scales + s];
             const uint8_t *from = args->scales + row * args->scale_stride;
             if (args->scale_bits == 16)
                 hc_gemv_scales_scalar(from, HC_SCALES_F16, 1, args->segments, scales + row * ld);
@@ -309,18 +372,36 @@ static const uint8_t *unpacked_rows(const uint8_t *stored, int64_t stride, int64
     return bytes;
 }
 
-/* packed_bits: the bits of a stored code if they are not bytes, otherwise 0. */
-static void scaled_case(const hc_kernel *kernel, int bits, int packed_bits, int words, int64_t segments, int n_rows,
-                        int n_lines, int scale_bits, integer_kind codes, integer_kind values, float_kind kind) {
+/* Zero points of codes of so many bits, and the sums of x over segments. */
+static void draw_zeros(hc_gemv_scaled_args *args, integer_kind kind) {
+    const int64_t ld = args->ld_zeros = hc_round_up(args->segments, 16), words = args->ld_start;
+    float *zero_points = zeros(args->n_rows * ld, 4);
+    for (int64_t i = 0; i < args->n_rows * ld; i++)
+        zero_points[i] = (float)draw_integer(0, args->bits == 4 ? 15 : 255, kind);
+    const int32_t *of_words = make_start(args->bits, -1, args->n_lines, args->x_bytes, args->x);
+    int32_t *x_sums = zeros(args->n_lines * args->ld_scales, 4);
+    for (int line = 0; line < args->n_lines; line++)
+        for (int64_t w = 0; w < args->segments * args->words; w++)
+            x_sums[line * args->ld_scales + w / args->words] += of_words[line * words + w];
+    args->zeros = zero_points;
+    args->x_sums = x_sums;
+}
+
+/* packed_bits: the bits of a stored code if they are not bytes, otherwise 0. has_zeros: each group has a zero point. */
+static void scaled_case(const hc_kernel *kernel, int bits, int packed_bits, bool has_zeros, int words, int64_t segments,
+                        int n_rows, int n_lines, int scale_bits, integer_kind codes, integer_kind values,
+                        float_kind kind) {
     const int64_t row_bytes = segments * words * (packed_bits ? packed_bits : 8) / 2, gap = n_rows % 3 * 5;
     const int64_t scale_bytes = segments * scale_bits / 8, words_bytes = segments * words * 4;
     begin("%d bits, %" D " segments of %d words, %d rows, %d lines, scales of %d bits, codes %s, x %s, scales %s",
           packed_bits ? packed_bits : bits, segments, words, n_rows, n_lines, scale_bits, integer_kind_name(codes),
           integer_kind_name(values), float_kind_name(kind));
-    const bool tabled = bits == 4 && draw_below(3) == 0, is_signed = !tabled && draw_below(2);
-    const bool is_small = bits == 8 && !packed_bits && draw_below(2);
+    const bool tabled = bits == 4 && !has_zeros && draw_below(3) == 0;
+    const bool is_signed = !tabled && !has_zeros && draw_below(2);
+    const bool is_small = bits == 8 && !packed_bits && !has_zeros && draw_below(2);
     const int flip = is_signed ? 1 << ((packed_bits ? packed_bits : is_small ? 6 : bits) - 1) : 0;
-    const int zero = tabled                    ? 15
+    const int zero = has_zeros                 ? 0
+                     : tabled                  ? 15
                      : is_small || packed_bits ? flip
                      : bits == 8               ? (is_signed ? 128 : (int)draw_below(256))
                                                : draw_zero(is_signed);
@@ -361,6 +442,8 @@ static void scaled_case(const hc_kernel *kernel, int bits, int packed_bits, int 
             scales[row * args.scale_stride + 2 * s + 1] &= 0xbf;
     args.scales = scales;
     args.start = make_start(bits, zero, n_lines, x_bytes, args.x);
+    if (has_zeros)
+        draw_zeros(&args, codes);
     other = args;
     args.out = items(16 * n_lines, 4);
     other.out = items(16 * n_lines, 4);
@@ -369,7 +452,9 @@ static void scaled_case(const hc_kernel *kernel, int bits, int packed_bits, int 
         other.code_stride = words_bytes + 8;
         args.bits = packed_bits;
     }
-    hc_gemv_scaled_fn *const fn = packed_bits ? kernel->fn.gemv_scaled_packed : kernel->fn.gemv_scaled;
+    hc_gemv_scaled_fn *const fn = packed_bits ? kernel->fn.gemv_scaled_packed
+                                  : has_zeros ? kernel->fn.gemv_scaled_zeros
+                                              : kernel->fn.gemv_scaled;
     scaled_definition(&other);
     fn(&args);
     for (int line = 0; line < n_lines; line++)
@@ -377,28 +462,36 @@ static void scaled_case(const hc_kernel *kernel, int bits, int packed_bits, int 
     BENCH(scaled_definition(&other), fn(&args));
 }
 
-static void scaled_cases(const hc_kernel *kernel, int bits, int packed_bits) {
+static void scaled_cases(const hc_kernel *kernel, int bits, int packed_bits, bool has_zeros) {
     int i = 0;
     for (int words = 4; words <= 32; words *= 2)
         FOR_EACH(int64_t, segments, 1, 2, 3, 4, 5, 15, 16, 17, 31, 67, 131)
     for (int n_lines = 1; n_lines <= 4; n_lines *= 2)
         for (int scale_bits = 16; scale_bits <= 32; scale_bits += 16, i++)
-            scaled_case(kernel, bits, packed_bits, words, *segments, i % 5 == 0 ? 16 : 1 + (int)draw_below(16), n_lines,
-                        scale_bits, (integer_kind)(i % N_INTEGER_KINDS), (integer_kind)(i / 3 % N_INTEGER_KINDS),
+            scaled_case(kernel, bits, packed_bits, has_zeros, words, *segments,
+                        i % 5 == 0 ? 16 : 1 + (int)draw_below(16), n_lines, scale_bits,
+                        (integer_kind)(i % N_INTEGER_KINDS), (integer_kind)(i / 3 % N_INTEGER_KINDS),
                         (float_kind)(i / 2 % N_FLOAT_KINDS));
 }
 
 void check_gemv_scaled(const hc_kernel *kernel) {
-    scaled_cases(kernel, 4, 0);
-    scaled_cases(kernel, 8, 0);
+    scaled_cases(kernel, 4, 0, false);
+    scaled_cases(kernel, 8, 0, false);
     usual();
-    scaled_case(kernel, 4, 0, 4, 128, 16, 1, 16, ANY, ANY, PLAIN);
+    scaled_case(kernel, 4, 0, false, 4, 128, 16, 1, 16, ANY, ANY, PLAIN);
+}
+
+void check_gemv_scaled_zeros(const hc_kernel *kernel) {
+    scaled_cases(kernel, 4, 0, true);
+    scaled_cases(kernel, 8, 0, true);
+    usual();
+    scaled_case(kernel, 4, 0, true, 4, 128, 16, 1, 16, ANY, ANY, PLAIN);
 }
 
 void check_gemv_scaled_packed(const hc_kernel *kernel) {
     for (int bits = 2; bits <= 7; bits++)
         if (bits != 4)
-            scaled_cases(kernel, 8, bits);
+            scaled_cases(kernel, 8, bits, false);
     usual();
-    scaled_case(kernel, 8, 6, 4, 128, 16, 1, 32, ANY, ANY, PLAIN);
+    scaled_case(kernel, 8, 6, false, 4, 128, 16, 1, 32, ANY, ANY, PLAIN);
 }

@@ -177,6 +177,8 @@ static void multiply_task(void *context, int64_t task, int thread) {
     const hc_codes *codes = &job->codes;
     const hc_pixels *answers = &codes->answers;
     const int64_t width = job->conv->shape.out_width, step = job->conv->window->stride[1] * codes->depth;
+    /* about equal parts: a kernel takes longest for the few channels that do not fill a register */
+    const int64_t at_once = hc_round_up(hc_ceil_div(job->filters, hc_ceil_div(job->filters, PART)), LANES);
     (void)thread;
     for (int64_t q = 0; q < width; q += ANSWERS) {
         const int n = (int)hc_min(ANSWERS, width - q);
@@ -184,8 +186,8 @@ static void multiply_task(void *context, int64_t task, int thread) {
         float scales[ANSWERS], values[ANSWERS * PART];
         int32_t sums[ANSWERS * PART];
         hc_code_windows(codes, 0, task * width + q, n, rows, scales);
-        for (int64_t filter = 0; filter < job->filters; filter += PART) {
-            const int64_t part = hc_min(PART, job->filters - filter);
+        for (int64_t filter = 0; filter < job->filters; filter += at_once) {
+            const int64_t part = hc_min(at_once, job->filters - filter);
             int64_t ld;
             job->kernel(job->pairs, job->tap, step, (const int16_t *)rows[0] + filter, job->panel + 2 * filter,
                         job->filters, n, part, sums, PART);

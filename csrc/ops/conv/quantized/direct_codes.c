@@ -179,6 +179,7 @@ hc_conv_work hc_conv_direct_codes_work(const hc_convolution *conv) {
     const double answers = (double)s->n * (double)(s->out_height * s->out_width);
     const int64_t filled = hc_round_up(job.group_filters, LANES) * job.groups;
     return (hc_conv_work){.products = answers * (double)filled * (double)(job.taps * job.run),
+                          .values = answers * (double)s->filters, /* that are scaled */
                           .filters = job.ready ? 0 : (double)s->filters * (double)(job.taps * job.run),
                           .moved = hc_conv_moved(conv),
                           .bytes = (job.ready ? 0 : panels_bytes(&job)) + hc_codes_bytes(&job.codes)};

@@ -201,7 +201,7 @@ const char *hc_conv_implicit_codes_refuses(const hc_convolution *conv) {
 
 hc_conv_work hc_conv_implicit_codes_work(const hc_convolution *conv) {
     hc_conv_work work = hc_window_work(conv);
-    work.moved = hc_conv_moved(conv);
+    work.moved = hc_conv_moved(conv) * (has_lines(conv) ? 0.5 : 1); /* in tiles that fill registers */
     return work;
 }
 

@@ -21,9 +21,10 @@ from ..layout import Layout, Target
 from ..weight import Weight, of_array, of_rows, of_values
 from . import model
 from .blocks import blocks_name
-from .hugging_face import Renamed, renamed
+from .hugging_face import EMBEDDING, Renamed, renamed
 from .llama_cpp import Model, model_in, model_of_gguf
 from .rounding import rounded
+from .tokenizer_json import tokenizer_files
 
 PLAIN = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int16": "i16", "int32": "i32",
          "int64": "i64"}  # fmt: skip
@@ -87,6 +88,10 @@ class GGUF(Layout):
             return renamed(reader), None
         except ValueError as error:
             return None, str(error).removeprefix(f"{printable(reader.path)}: ")
+
+    def companions(self, reader: Tensors) -> dict[str, str]:
+        assert isinstance(reader, Gguf)
+        return tokenizer_files(reader, reader.info(EMBEDDING).shape[0])
 
     def write_mapping(
         self, path: Any, arrays: Mapping[str, Any], source: Any, dtypes: Mapping[str, Any], check: str

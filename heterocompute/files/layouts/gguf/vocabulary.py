@@ -210,7 +210,7 @@ class _Folder:
                     raise _refuse(f"{flag} of the token {shown(one['content'])} is true, which GGUF has no key for")
             if one.get("normalized", not one.get("special")) and is_changed:
                 raise _refuse(f"normalized of the token {shown(one['content'])} is true, which GGUF has no key for")
-        _check_overlaps({one["content"]: bool(one.get("normalized", not one.get("special"))) for one in added})
+        check_overlaps({one["content"]: bool(one.get("normalized", not one.get("special"))) for one in added})
         stripped = {one["content"] for one in added if one.get("rstrip")}
         if stripped:
             if stripped != {one["content"] for one in added if strips(one["content"])} or "</s>" not in texts:
@@ -349,7 +349,7 @@ class _Folder:
         return found
 
 
-def _check_overlaps(is_late: Mapping[str, bool]) -> None:
+def check_overlaps(is_late: Mapping[str, bool]) -> None:
     """Refuse tokens that overlap in a text: transformers takes the leftmost, llama.cpp the longest.
 
     `is_late`: tokens, and whether transformers finds them after the others (normalized).
