@@ -71,8 +71,9 @@ static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
     job->run = s->group_channels;
     job->beside = job->run == 1 ? s->filters : BESIDE;
     const int64_t size = sizeof(float);
-    const int64_t addresses = in_lines ? s->r * job->line_columns * (int64_t)sizeof(float *)
-                                       : job->taps * (int64_t)(sizeof(float *) + sizeof(int64_t));
+    /* lines are not for codes: their tasks have the addresses of taps */
+    const int64_t addresses = hc_max(s->r * job->line_columns * (int64_t)sizeof(float *),
+                                     job->taps * (int64_t)(sizeof(float *) + sizeof(int64_t)));
     job->tile_at = hc_round_up(addresses, HC_CACHE_LINE);
     job->private_bytes = job->tile_at + ANSWERS * PART * size;
     const double answers = (double)s->n * (double)(s->out_height * s->out_width);
