@@ -38,9 +38,9 @@ def open_encoder(path: str | os.PathLike[str]) -> Encoder:
     ----------
     path : str or os.PathLike
         A Hugging Face folder with safetensors, config.json and tokenizer.json, in any layout that
-        `heterocompute.load` reads, or a GGUF file of BERT or Nomic BERT. The families are BERT, RoBERTa, XLM-RoBERTa, ModernBERT and
-        Nomic BERT. The pooling is that of modules.json (sentence-transformers), or of the key ``pooling_type``;
-        without these it is the mean of all tokens.
+        `heterocompute.load` reads, or a GGUF file of BERT or Nomic BERT. The families are BERT, RoBERTa, XLM-RoBERTa,
+        ModernBERT and Nomic BERT. The pooling is that of modules.json (sentence-transformers), or of the key
+        ``pooling_type``; without these it is the mean of all tokens.
 
     Returns
     -------
