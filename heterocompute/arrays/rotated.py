@@ -62,7 +62,8 @@ def rotate(x: Any, axis: int, fmt: Rotated, name: str, inverse: bool = False) ->
     """
     size = x.shape[axis]
     block = fmt.block_of(size, name)
-    values = np.array(np.moveaxis(converted(x, np.float32), axis, -1), order="C")
+    with np.errstate(over="ignore"):  # to infinity, as in other products
+        values = np.array(np.moveaxis(converted(x, np.float32), axis, -1), order="C")
     flips = None if fmt.seed is None else signs(size, fmt.seed).astype(np.float32)
     if flips is not None and not inverse:
         values *= flips

@@ -116,6 +116,7 @@ class Format(ABC, Parameters):
     group: int | None
 
     reads_sentences: ClassVar[bool] = False  # texts that another family reads are that family's
+    rotates: ClassVar[bool] = False
 
     _registered: ClassVar[dict[str, type[Format]]] = {}
 
@@ -242,7 +243,7 @@ class Format(ABC, Parameters):
         Raises
         ------
         ValueError
-            Each array learns its values.
+            Each array learns its values, or none is positive.
 
         Examples
         --------
@@ -250,10 +251,14 @@ class Format(ABC, Parameters):
         >>> format("fp8_e4m3fn").smallest, format("fp16").smallest == 2**-24
         (0.001953125, True)
         """
-        return self._limits("smallest")[0]
+        if not (found := self._limits("smallest")[0]):
+            raise WrongValue(f"smallest: no value of {self} is positive")
+        return found
 
     def _limits(self, function: str) -> tuple[float, float]:
-        if (found := self.form.limits) is None:
+        if (found := self.form.limits) is None and self.form.codes != "learned":
+            raise WrongValue(f"{function}: the values of {self} are not listed, expected an element of at most 8 bits")
+        if found is None:
             raise WrongValue(f"{function}: arrays in {self} have values of their own, which their codebooks hold")
         return found
 

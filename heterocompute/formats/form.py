@@ -91,11 +91,11 @@ class StoredForm:
 
     @property
     def limits(self) -> tuple[float, float] | None:
-        """The smallest positive and the largest c; None if arrays learn theirs, or the format does not say."""
+        """The smallest positive c (0: none) and the largest; None if arrays learn theirs, or the format is silent."""
         if self.codes == "integer":
             return 2.0**-self.fraction_bits, self.largest * 2.0**-self.fraction_bits
         if self.levels:
-            return min(one for one in self.levels if one > 0), max(filter(math.isfinite, self.levels))
+            return min((one for one in self.levels if one > 0), default=0.0), max(filter(math.isfinite, self.levels))
         return (2.0 ** (self.smallest - self.precision + 1), self.maximum) if self.codes == "float" else None
 
     def values(self) -> NDArray[np.float64] | None:

@@ -77,6 +77,7 @@ class Rotated(Format):
     block: int | None = None
     seed: int | None = None
 
+    rotates: ClassVar[bool] = True
     examples: ClassVar[tuple[str, ...]] = ("int4-g32+had", "mxfp4+had", "int8+had16", "vsq4-g16-s4+had64-s1")
 
     def __post_init__(self) -> None:

@@ -81,6 +81,8 @@ class Sparse(Format):
     def __post_init__(self) -> None:
         if not isinstance(self.base, Format) or isinstance(self.base, Sparse):
             raise WrongType(f"Sparse: base is {shown(self.base)}, expected a format without a pattern")
+        if self.base.rotates:
+            raise WrongType(f"Sparse: base is {self.base}, expected a format without a rotation")
         self._set_integer("n", range(1, MAX_M + 1))
         self._set_integer("m", range(1, MAX_M + 1))
         if self.n > self.m:

@@ -86,7 +86,8 @@ class HeteroConfig(QuantizationConfigMixin):
         if isinstance(format, Mapping):
             patterns(format)
             self.format: Any = {
-                pattern: None if fmt is None else carried(fmt) for pattern, fmt in parse_recipe(format).items()
+                pattern: None if fmt is None else carried(as_format(fmt, "HeteroConfig: format"))
+                for pattern, fmt in parse_recipe(format).items()
             }
         else:
             self.format = carried(as_format(format, "HeteroConfig: format"))

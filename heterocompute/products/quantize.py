@@ -181,8 +181,11 @@ def _rotated(w: Any, fmt: Rotated, axis: Any, clip: object, importance: object, 
     x = as_array(w, "quantize: w")
     axes = normalize_axes(axis, x.ndim, "quantize")
     refuse_infinite(x, "quantize: w")
-    q = quantize(rotate(x, axes[-1], fmt, "quantize: w"), fmt.base, axes, clip, codebook=codebook)
-    return RotatedArray(q, fmt)
+    values = rotate(x, axes[-1], fmt, "quantize: w")
+    if not np.isfinite(values).all():
+        raise WrongValue(f"quantize: w has values that {fmt} rotates beyond float32's largest")
+    q = quantize(values, fmt.base, axes, clip, codebook=codebook)
+    return RotatedArray(QuantizedArray._trusted(q.components, q.format, q.shape, q.axis, x.dtype.name), fmt)
 
 
 def _outputs_first(w: object, axis: object, importance: object, layout: object) -> tuple[Array, Any, Any]:

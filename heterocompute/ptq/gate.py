@@ -358,6 +358,11 @@ def accept(
     if inputs is None and (needy := [step.method for step in steps if step.method in CALIBRATED]):
         raise WrongValue(f"accept: inputs is None, expected the function that {needy[0]} rounds with")
     mixes = check_flag("accept", "mix", mix)
+    share = as_real(shrinkage, "accept: shrinkage", "a number")
+    if not 0 <= share < inf:
+        raise WrongValue(f"accept: shrinkage is {shown(shrinkage)}, expected a finite number, 0 or more")
+    if share and not any(step.method in CALIBRATED for step in steps):
+        raise WrongValue(f"accept: shrinkage is for {or_words(CALIBRATED)}, and no step has one of them")
     made: dict[int, tuple[dict[str, Any], dict[str, float]]] = {}
     times: dict[int, float] = {}
 
@@ -366,7 +371,7 @@ def accept(
         return score, None if inputs is None else milliseconds(lambda: call_back(inputs, some))
 
     def judged_step(i: int) -> float:
-        made[i] = _rounded(weights, steps[i], inputs, include, exclude, shrinkage)
+        made[i] = _rounded(weights, steps[i], inputs, include, exclude, share)
         score, ms = judged(made[i][0])
         if ms is not None:
             times[i] = ms

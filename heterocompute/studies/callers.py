@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.quantized import QuantizedArray
+from ..arrays.rotated import RotatedArray
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back
 
@@ -59,10 +60,10 @@ def _check_retrained(found: object, changed: Mapping[str, Any], study: str) -> d
         raise WrongValue(f"{study}: retrain returned {kind}, expected a mapping with the names of the weights")
     for name, before in changed.items():
         after = found[name]
-        if isinstance(before, QuantizedArray):
-            wanted = (before.format, before.shape, before.axis)
-            if not isinstance(after, QuantizedArray) or (after.format, after.shape, after.axis) != wanted:
-                kind = str(after.format) if isinstance(after, QuantizedArray) else type(after).__name__
+        if isinstance(before, (QuantizedArray, RotatedArray)):
+            wanted, kinds = (before.format, before.shape, before.axis), (QuantizedArray, RotatedArray)
+            if not isinstance(after, kinds) or (after.format, after.shape, after.axis) != wanted:
+                kind = str(after.format) if isinstance(after, kinds) else type(after).__name__
                 raise WrongValue(
                     f"{study}: retrain returned {kind} for {shown(name)}, expected {before.format} of shape "
                     f"{before.shape}"

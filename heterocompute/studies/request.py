@@ -16,7 +16,7 @@ from ..base.values import as_list, check_flag
 from ..base.workers import Workers
 from ..emulate import accepts, parse
 from ..files.selection import FirstMatch, escaped
-from ..formats import Format, format as parse_format, is_function
+from ..formats import Format, format as parse_format, is_function, is_rotated
 from ..products.layers.turned import cache_format
 from ..ptq.methods import CALIBRATED, METHODS, takes
 from ..report.study import labelled
@@ -210,7 +210,7 @@ def formats_of(formats: object, name: str) -> list[Format | None]:
     """Return the formats of activations, None (float32) first."""
     found = list(dict.fromkeys([None, *map(_format, _items(formats, name))]))
     for one in found:
-        if is_function(one) and name == "activations":
+        if name == "activations" and (is_function(one) or is_rotated(one)):
             raise one.refusal("study: activations")
     return found
 

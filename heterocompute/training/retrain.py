@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.quantized import QuantizedArray
+from ..arrays.rotated import RotatedArray
 from ..arrays.sparse import SparseArray
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
@@ -124,6 +125,8 @@ def mask_of(q: QuantizedArray) -> NDArray[np.bool_]:
 
 
 def _trained(w: object, changed: object) -> _Codebook | _Weights:
+    if isinstance(changed, RotatedArray):
+        raise changed.format.refusal("retrain: the format of a weight")
     if isinstance(changed, QuantizedArray) and changed.format.learns_codebook:
         return _Codebook(changed)
     return _Weights(np.asarray(w, np.float32), changed)

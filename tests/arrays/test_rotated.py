@@ -179,7 +179,7 @@ def test_texts_come_back() -> None:
 
 def test_what_does_not_rotate_refuses_by_name() -> None:
     w = reals((8, 64), 1)
-    q, h = hc.quantize(w, "int8+had"), hc.ptq.Hessian(64)
+    q, h, net = hc.quantize(w, "int8+had"), hc.ptq.Hessian(64), hc.zoo.digits()
     h.add(reals((100, 64), 2))
     for call in (
         lambda: hc.linear(w, w, activations="int8+had"),
@@ -191,6 +191,18 @@ def test_what_does_not_rotate_refuses_by_name() -> None:
         lambda: hc.quantize(w, "int8+had", importance=np.ones_like(w)),
         lambda: hc.quantize(hc.prune(w, "2:4"), "int8+had"),
         lambda: hc.QuantizedArray(q.components, q.format, q.shape, q.axis),
+        lambda: hc.Sparse(hc.format("int8+had"), 2, 4),
+        lambda: hc.hardware.roofline("resnet50", "h100", format="int8+had"),
+        lambda: hc.hardware.compare("resnet50", ["h100"], format="int8+had"),
+        lambda: hc.hardware.roofline("llama_7b", "h100", kv_cache="int8+had", context=64),
+        lambda: hc.study({"w": w}, ["int4"], activations="int8+had"),
+        lambda: hc.training.Recipe("int8+had"),
+        lambda: net.retrain(
+            net.weights, {**net.weights, "fc2.weight": hc.quantize(net.weights["fc2.weight"], "int3+had")}
+        ),
+        lambda: hc.study(
+            net, ["int3+had"], include="fc2*", retrain=lambda was, now, **_: {**now, "fc2.weight": was["fc2.weight"]}
+        ),
     ):
         with pytest.raises(hc.ArgumentError, match=r"\+had"):
             call()
@@ -204,6 +216,22 @@ def test_what_does_not_rotate_refuses_by_name() -> None:
         hc.quantize(np.where(np.arange(64).reshape(2, 32) == 35, np.nan, np.float32(1)).astype(np.float32), "int8+had")
     with pytest.raises(hc.ArgumentError, match="63 features"):
         hc.linear(w[:, 1:], q)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_the_dtype_of_the_source_stays(dtype: Any) -> None:
+    w = reals((4, 64), 1).astype(dtype)
+    q = hc.quantize(w, "int8+had")
+    assert q.source_dtype == hc.quantize(w, "int8").source_dtype == np.dtype(dtype).name
+
+
+@pytest.mark.filterwarnings("error")
+def test_values_beyond_float32() -> None:
+    for w in (np.full((2, 64), 3e38, np.float32), np.full((2, 64), 1e300)):
+        with bad_argument(ValueError, "w", "value", "rotates beyond float32's largest"):
+            hc.quantize(w, "int8+had")
+    q = hc.quantize(reals((4, 64), 1), "int8+had")
+    assert not np.isfinite(hc.linear(np.full((1, 64), 1e300), q)).all()
 
 
 @pytest.mark.parametrize("method", ["gptq", "qronos"])

@@ -229,5 +229,11 @@ def test_values_of_a_format_are_those_of_its_codes() -> None:
         scale = q.scales_expanded(np.float64)
         unscaled = q.dequantize(np.float64)[scale > 0] / scale[scale > 0]
         assert np.isin(np.round(unscaled, 9), np.round(hc.format(text).values(), 9)).all()
+    below = hc.define(None, hc.Levels([-1, -0.5]))
+    assert (below.values().tolist(), below.largest) == ([-1, -0.5], -0.5)
+    with pytest.raises(ValueError, match="smallest: no value of .* is positive"):
+        _ = below.smallest
+    with pytest.raises(ValueError, match="values: the values of ue7m7 are not listed"):
+        hc.define(None, "ue7m7").values()
     with pytest.raises(ValueError, match="largest: arrays in cb4 have values of their own"):
         _ = hc.format("cb4").largest

@@ -10,7 +10,7 @@ from typing import Any
 
 from ... import _heterocompute as _core
 from ...base.errors import WrongType, WrongValue, shown
-from ...formats import Format, format as parse_format
+from ...formats import Format, format as parse_format, is_rotated
 from ..chips.chip import dtype_bits
 from ..network.graph import Flow
 from ..network.loops import matmuls
@@ -128,6 +128,8 @@ def stored(fmt: str | Format | Mapping[str, Any] | None, dtype: str, name: str =
     if not isinstance(fmt, (str, Format)):
         raise WrongType(f"{name} is {shown(fmt)}, expected a format or its text")
     found = parse_format(fmt)
+    if is_rotated(found):
+        raise found.refusal(name)
     return Stored(str(found), found, bits)
 
 

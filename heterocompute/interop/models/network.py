@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+import torch
+
 from ...arrays.base import PackedArray
 from ...arrays.dense import as_array
 from ...arrays.quantized import QuantizedArray
+from ...arrays.rotated import rotate
 from ...base.errors import WrongValue, shown
 from ...base.float_env import call_back
 from ...base.texts import quoted
+from ...formats import is_rotated
 from ..torch.conversion import convert
 from ..torch.forms import form_axis, formed, trained_form, weight_now
 from ..torch.rounding import fake_quantize
 from ..torch.walk import WITH_RECIPE, Layer
 from .copies import put, shared_copy
 from .weights import chosen_layers
+
+TURNED = ("linear", "conv1d", "conv2d", "conv3d")  # kinds of layers whose inputs can be rotated
 
 
 class ModuleWeights(dict[str, Any]):
@@ -97,8 +104,11 @@ def module_network(
         put(small, dense, name)
         for layer in layers if activations is not None else ():
             if layer.name not in packed:
-                module = small.get_submodule(layer.path)
-                module.register_forward_pre_hook(_rounding(activations, getattr(module, "groups", None)))
+                module, fmt = small.get_submodule(layer.path), getattr(changed[twins[layer.name]], "format", None)
+                turns = fmt if is_rotated(fmt) else None
+                if turns is not None and layer.kind not in TURNED:
+                    raise WrongValue(f"{name}: {quoted(layer.name)} is in {fmt}, expected no activations= with it")
+                module.register_forward_pre_hook(_rounding(activations, getattr(module, "groups", None), turns))
         if packed:
             small = convert(small, packed, activations=activations, inplace=True)
         before = _versions(model)
@@ -130,22 +140,30 @@ def _versions(model: Any) -> dict[str, int]:
     return {path: one._version for path, one in model.named_parameters() if not one.is_inference()}
 
 
-def _rounding(fmt: Any, groups: int | None) -> Callable[[Any, Any], Any]:
+def _rounding(fmt: Any, groups: int | None, turns: Any) -> Callable[[Any, Any], Any]:
     """Return a hook that rounds a float layer's input as packed layers round it.
 
-    A linear layer rounds each row by itself, a convolution each image, along its channels first.
+    A linear layer rounds each row by itself, a convolution each image, along its channels first. With a rotated weight
+    the rotated input is rounded, and rotated back.
     """
+
+    def turned(x: Any, axis: int, inverse: bool) -> Any:
+        if turns is None:
+            return x
+        found = rotate(x.detach().float().numpy(), axis, turns, "study: inputs", inverse)
+        return torch.from_numpy(np.ascontiguousarray(found)).to(x.dtype)
 
     def rounded(module: Any, inputs: Any) -> Any:
         x, *others = inputs
         if not x.is_floating_point():  # indices of an embedding
             return None
         if groups is None:
-            return (fake_quantize(x, fmt, -1), *others)
+            return (turned(fake_quantize(turned(x, -1, False), fmt, -1), -1, True), *others)
         spatial = len(module.kernel_size)
         images = x if x.dim() == spatial + 2 else x[None]
         apart = images.reshape(len(images), groups, -1, *images.shape[2:])
-        y = fake_quantize(apart, fmt, (*range(3, 3 + spatial), 1, 2))
+        y = fake_quantize(turned(apart, 2, False), fmt, (*range(3, 3 + spatial), 1, 2))
+        y = turned(y, 2, True)
         return (y.reshape(x.shape), *others)
 
     return rounded

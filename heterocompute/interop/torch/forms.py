@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import torch
 
 from ...arrays.quantized import QuantizedArray
+from ...arrays.rotated import RotatedArray
 from ...base.errors import WrongType, WrongValue
 from ...base.texts import quoted
 from ...files.recipes import parse_recipe
@@ -37,6 +38,12 @@ def recipe_of(format: object, rotated: bool = False) -> dict[str, Format | Quant
     """
     rounded = getattr(format, "weights", None)
     if isinstance(rounded, Mapping):
+        for name, value in rounded.items():
+            if isinstance(value, RotatedArray):
+                raise WrongValue(
+                    f"convert: format has {quoted(name)} rounded to {value.format}, expected arrays without rotation: "
+                    "method= and inputs= round to such formats"
+                )
         return {escaped(name): value for name, value in rounded.items() if isinstance(value, QuantizedArray)}
     if isinstance(format, Mapping):
         patterns(format)

@@ -217,6 +217,8 @@ def accepted(
     steps = ladder_of(ladder, method, "convert", METHODS)
     if not any(one.method == "learned" for one in steps):
         checked("rtn", None, None, None, None, False, False, **learning)
+    if shrunk["shrinkage"] and not any(one.method in (*CALIBRATED, "learned") for one in steps):
+        checked("rtn", None, None, None, None, False, False, **shrunk)
     mixes = check_flag("convert", "mix", mix)
     moves = any(options[key] is not None for key in ("smooth", "rotate")) or any(one.method == "awq" for one in steps)
     moves = moves or any(

@@ -10,7 +10,7 @@ from typing import Any
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.values import as_int, as_real, check_choice
 from ...files.selection import FirstMatch
-from ...formats import Format, format as parse_format, has_pattern, is_function, is_own
+from ...formats import Format, format as parse_format, has_pattern, is_function, is_own, is_rotated
 from ..stochastic import levels_of
 
 __all__ = ["Current", "Delayed", "DynamicScale", "Recipe"]
@@ -363,6 +363,8 @@ def as_plain_format(fmt: object, name: str) -> Format:
     found = parse_format(fmt)
     if has_pattern(found):
         raise WrongValue(f"{name} is {found}, expected a format without a pattern")
+    if is_rotated(found):
+        raise found.refusal(name)
     return found
 
 

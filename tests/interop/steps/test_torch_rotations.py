@@ -146,6 +146,36 @@ def test_formats_with_a_rotation_rotate_inputs_in_the_call() -> None:
     assert gate.passed and kept.blocks[0].gate.block == 16
 
 
+@pytest.mark.parametrize("kind", ["linear", "conv"])
+def test_studies_round_rotated_inputs(kind: str) -> None:
+    """With activations, a study judges a model as `convert` packs it, and a convolution as `conv2d` multiplies."""
+    torch.manual_seed(1)
+    model = (torch.nn.Linear(64, 8) if kind == "linear" else torch.nn.Conv2d(32, 8, 3)).eval()
+    x = torch.randn(*((40, 64) if kind == "linear" else (2, 32, 6, 6)))
+    x[:, 3] *= 30
+    rows = hc.study(model, ["int4+had"], lambda one: one(x).detach().square().sum(), activations="int4").table
+    (found,) = [row["metric"] for row in rows if (row["format"], row["activations"]) == ("int4+had", "int4")]
+    w, b = model.weight.detach().numpy(), model.bias.detach().numpy()
+    if kind == "linear":
+        wanted = hc.linear(x.numpy(), hc.quantize(w, "int4+had"), b, activations="int4")
+    else:
+        wanted = hc.conv2d(x.numpy(), hc.quantize(w, "int4+had", axis=(2, 3, 1)), b, activations="int4")
+    assert found == pytest.approx(float(np.square(wanted).sum()), rel=1e-4)
+
+
+def test_a_rounding_to_rotated_arrays_is_not_left_out() -> None:
+    model = Net()
+    names = ("blocks.0.gate.weight", "blocks.1.gate.weight")
+    weights = {name: dict(model.named_parameters())[name].detach().numpy() for name in names}
+    x = np.ones((4, 48), np.float32)
+    done = hc.ptq.quantize(weights, lambda some: [hc.linear(x, some[name]) for name in names],
+                           {names[0]: "int4+had", names[1]: "int4"}, method="rtn")  # fmt: skip
+    with pytest.raises(hc.ArgumentError, match=r"blocks.0.gate.weight' rounded to int4\+had"):
+        ht.convert(model, done)
+    with pytest.raises(hc.ArgumentError, match="shrinkage is for"):
+        ht.convert(model, ["int8"], accept=lambda one: 1.0, at_least=0, shrinkage=0.1)
+
+
 @pytest.mark.parametrize(
     ("fmt", "options", "words"),
     [("int4+had", {}, "give it a format without rotation"), ("int4+had-s1", {"include": "blocks.*"}, "has no signs"),
