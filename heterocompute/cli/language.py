@@ -59,7 +59,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 def add_generation(add: Options, tokens: int | None = None) -> None:
     """Add the options of the formats and of the draw of tokens."""
     more = {} if tokens is None else {"default": tokens}
-    add("--tokens", "N", "maximum number of new tokens", type=_count, of="n", **more)
+    add("--tokens", "N", "maximum number of new tokens", type=_count, **more)
     add("--format", "F", "format of the layers' weights; default: unchanged", type=_one_format)
     add("--recipe", "FILE", 'TOML: [formats] "glob" = "format" or "skip"; before --format')
     add("--activations", "F", "format of the layers' inputs; default: unchanged", type=_one_format)

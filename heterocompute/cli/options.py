@@ -111,9 +111,9 @@ class Options:
         if (parse := more.pop("parse", None)) is not None:
             more["type"] = functools.partial(_parsed, parse, flags[0])
         name = more.get("dest") or flags[0].lstrip("-").replace("-", "_").removeprefix("no_" if is_off else "")
-        default, text = (
-            _documented(_named(self._function)).get(more.pop("of", name), (None, "")) if self._function else (None, "")
-        )
+        known: Any = _documented(_named(self._function)) if self._function else {}
+        of = more.pop("of", None)  # a name that the function lacks is a KeyError
+        default, text = known.get(name, (None, "")) if of is None or not known else known[of]
         help = help or text
         if flags[0].startswith("-") and "action" not in more and metavar is None and "choices" not in more:
             more = {"action": "store_false" if is_off else "store_true", **({"dest": name} if is_off else {}), **more}

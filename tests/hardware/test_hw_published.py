@@ -275,7 +275,7 @@ def test_a_narrow_terminal_shows_published_and_modelled_values(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reasons follow the table, and each value of a figure has its line."""
-    monkeypatch.setattr("heterocompute.report.table.width_of", lambda file: 80)
+    monkeypatch.setattr("heterocompute.report.table.WIDE", 80)  # columns of a stream
     assert main(["reproduce", "tpu_v1"]) == 0
     out = capsys.readouterr().out
     head, rule, *lines = out.splitlines()

@@ -31,7 +31,7 @@ def test_what_a_loader_lacks_is_said(tmp_path: Path, capsys: Any) -> None:
         keys = {key for key in first.metadata if key.startswith("tokenizer.")}
         assert keys and all(first.metadata[key] == second.metadata[key] for key in keys)
     (tmp_path / "mlx" / "tokenizer.json").unlink()
-    code, _, errors = run(capsys, "convert", tmp_path / "mlx", tmp_path / "back.gguf", "--layout", "gguf")
+    code, _, errors = run(capsys, "convert", tmp_path / "mlx", tmp_path / "back.gguf", "--overwrite")
     assert code == 0 and "no runtime will load this file" in errors and "tokenizer.json is missing" in errors
     (tmp_path / "mlx" / "tokenizer.json").write_bytes((tmp_path / "source" / "tokenizer.json").read_bytes())
     code, _, errors = run(capsys, "convert", tmp_path / "mlx", tmp_path / "back.gguf", "--overwrite")

@@ -68,7 +68,7 @@ def test_shrinkage_of_the_command_is_that_of_the_method(files: Path, method: str
     rounding = getattr(hc.ptq, method)
     assert found["a.weight"] == rounding(weights["a.weight"], h, "int4-g16", shrinkage=0.3)
     assert found["a.weight"] != rounding(weights["a.weight"], h, "int4-g16")
-    code, _, error = run(capsys, *command, "--method", "search", "--shrinkage", "0.3")
+    code, _, error = run(capsys, *command, "--overwrite", "--method", "search", "--shrinkage", "0.3")
     assert code != 0 and "expected gptq or qronos, with options such as shrinkage" in error
 
 
