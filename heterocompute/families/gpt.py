@@ -118,7 +118,8 @@ def _of_shape(shape: Any) -> dict[str, Any]:
     """Return the keys of Falcon for the heads of keys and the norms of a layer."""
     is_new = shape.family == "falcon-two-norms" or shape.kv_heads not in (1, shape.heads)
     more = {"num_kv_heads": shape.kv_heads, "num_ln_in_parallel_attn": 2 if shape.family != "falcon" else 1}
-    return {"new_decoder_architecture": is_new, "multi_query": shape.kv_heads == 1, **(more if is_new else {})}
+    return {"new_decoder_architecture": is_new, "multi_query": shape.kv_heads == 1, "ffn_hidden_size": shape.hidden,
+            **(more if is_new else {})}  # fmt: skip
 
 
 FALCON = replace(

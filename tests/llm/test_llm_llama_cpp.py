@@ -35,6 +35,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "falcon with two norms": ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
     "falcon with groups": ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2,
                                       "num_ln_in_parallel_attn": 1}),
+    "falcon with narrow layers": ("Falcon", {"ffn_hidden_size": 96, "num_key_value_heads": 1}),
+    "ministral3 without temperature": ("Ministral3", {"head_dim": 16, "rope_parameters": {
+        **made.FAMILIES["ministral3"][1]["rope_parameters"], "llama_4_scaling_beta": 0.0}}),
 }  # fmt: skip
 LATENT = {**made.LATENT, "moe_intermediate_size": 64, "kv_lora_rank": 32, "v_head_dim": 16, "n_routed_experts": 8}
 SCALED = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "mscale": 0.707, "mscale_all_dim": 0.707,
@@ -109,7 +112,8 @@ ARCHITECTURES = {"llama3": "llama", "linear": "llama", "mistral": "llama", "olmo
                  "qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe",
                  "glm4_moe without norms": "glm4moe", "gpt_oss": "gpt-oss", "glm4_moe with groups": "glm4moe",
                  "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm": "chatglm", "ministral3": "mistral3",
-                 "falcon with two norms": "falcon", "falcon with groups": "falcon"}  # fmt: skip
+                 "falcon with two norms": "falcon", "falcon with groups": "falcon",
+                 "falcon with narrow layers": "falcon", "ministral3 without temperature": "mistral3"}  # fmt: skip
 
 
 @pytest.mark.sweep(every=5)
@@ -244,6 +248,7 @@ CHANGES = {
         ("qwen3_moe", {"mlp_only_layers": [1]}, "differ in dense: .1,. and"),
         ("deepseek_v2", {"topk_method": "group_limited_greedy", "n_group": 2, "topk_group": 1}, "differ in routing"),
         ("deepseek_v2", {"rope_parameters": {**SCALED, "mscale": 0.5}}, "differ in scale"),
+        ("deepseek_v2", {"rope_parameters": {**SCALED, "mscale_all_dim": 0.0}}, "differ in scale"),
         ("deepseek_v3", {"rms_norm_eps": 1e-5}, "differ in latent"),
         ("deepseek_v3", {"rope_interleave": False}, "rotates neighbors, and this model does not"),
         ("deepseek_v3", {"n_shared_experts": 0}, "needs shared experts"),

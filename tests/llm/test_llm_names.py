@@ -68,9 +68,12 @@ def test_without_a_known_family_names_stay(tmp_path: Path) -> None:
     path = made.write_gguf(tmp_path / "m.gguf", "q8_0", keys)
     summary = convert_checkpoint(path, tmp_path / "out", "compressed-tensors")
     assert "blk.0.attn_q.weight" in {row["name"] for row in summary["tensors"]}
-    path = made.write_gguf(tmp_path / "n.gguf", "q8_0", strange__weight=np.ones((2, 32), np.float32))
-    summary = convert_checkpoint(path, tmp_path / "more", "compressed-tensors")
-    assert "blk.0.attn_q.weight" in {row["name"] for row in summary["tensors"]}
+    for i, name in enumerate(("strange.weight", "foo", "blk.0.attn_k_b.weight", "blk.9.attn_k_b.weight", "blk.0")):
+        strange: Any = {name.replace(".", "__"): np.ones((2, 32), np.float32)}
+        path = made.write_gguf(tmp_path / f"{i}.gguf", "q8_0", **strange)
+        summary = convert_checkpoint(path, tmp_path / f"more{i}", "compressed-tensors", lossy="f32")
+        assert summary["unloadable"] == f"the tensor '{name}' has no name there"
+        assert "blk.0.attn_q.weight" in {row["name"] for row in summary["tensors"]}
 
 
 EXPERTS = [name for name in MIXTURES if name != "gpt_oss"]  # another layout
@@ -159,6 +162,11 @@ def test_names_stay_where_no_configuration_describes_the_model(tmp_path: Path) -
     hc.save_gguf(tmp_path / "other.gguf", tensors, {**numbers, "general.architecture": "deepseek2"})
     summary = convert_checkpoint(tmp_path / "other.gguf", tmp_path / "out", "compressed-tensors")
     assert "differ in routing" in summary["unloadable"]
+    for flag in ("abc", -1, 2.5):
+        wrong = {**numbers, "general.architecture": "deepseek2", "deepseek2.expert_weights_norm": flag}
+        hc.save_gguf(tmp_path / "wrong.gguf", tensors, wrong)
+        with pytest.raises(ValueError, match="deepseek2.expert_weights_norm is .*, expected a bool"):
+            hc.zoo.open_llm(tmp_path / "wrong.gguf")
     assert "blk.0.attn_norm.weight" in {row["name"] for row in summary["tensors"]}
 
 

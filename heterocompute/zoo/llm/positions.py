@@ -74,8 +74,9 @@ def temperature_of(keys: Keys, config: Mapping[str, Any]) -> tuple[float, float]
     if given.get(TEMPERATURE) is None:
         return None
     found = Keys(keys.path, given)
-    length = found.number("original_max_position_embeddings", None, 1.0, 2.0**40)
-    return found.number(TEMPERATURE, None, 0.0, 1e6), length
+    if not (beta := found.number(TEMPERATURE, None, 0.0, 1e6)):
+        return None
+    return beta, found.number("original_max_position_embeddings", None, 1.0, 2.0**40)
 
 
 def _object(keys: Keys, found: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -367,7 +367,15 @@ def _is_parallel(keys: Keys, family: Family) -> bool:
     if family.parallel in ("", "always") or family.is_parallel:
         return family.parallel != ""
     key = f"{family.architecture}.{family.parallel}"
-    return keys.found.get(key) in (True, "True", "1")
+    return _flag(keys, key)
+
+
+def _flag(keys: Keys, key: str) -> bool:
+    """Return a flag of a GGUF file; False if it is missing."""
+    value = keys.found.get(key)
+    if value not in (None, True, False, "True", "False", "1", "0"):
+        keys.fail(f"{key} is {shown(value)}, expected a bool")
+    return value in (True, "True", "1")
 
 
 def _experts(keys: Keys, family: Family, sizes: Sizes) -> dict[str, Any]:
@@ -379,7 +387,7 @@ def _experts(keys: Keys, family: Family, sizes: Sizes) -> dict[str, Any]:
         keys.fail(f"{name}.expert_count is {sizes.experts}, expected none in the architecture {name}")
     sums = rule.sums == "always"
     if rule.sums == "key":
-        sums = keys.found.get(f"{name}.expert_weights_norm") in (True, "True", "1")
+        sums = _flag(keys, f"{name}.expert_weights_norm")
     router, factor = rule.router, keys.number(f"{name}.expert_weights_scale", 0.0, 0.0) if rule.is_scaled else 0.0
     if router != "softmax":
         usual = SOFTMAX if router == "key" else SIGMOID

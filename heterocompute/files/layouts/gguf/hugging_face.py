@@ -100,11 +100,11 @@ def renamed(reader: Gguf) -> Renamed:
     roles = gguf_names(dict.fromkeys(reader.names), shape)
     family, kind = shape.options, _kind(shape)
     wanted = wanted_names(shape, family.prefix, family.names.get("output", HF_NAMES["output"]))
-    listed = _experts(shape, kind, wanted)
-    joins = _joins(shape, kind, roles, wanted)
     for name in (FACTORS, *LONG):
         roles.pop(name, None)
     sizes = expected(shape, roles)
+    listed = _experts(shape, kind, wanted)
+    joins = _joins(shape, kind, {role: name for role, name in roles.items() if role in sizes}, wanted)
     if strange := next((name for role, name in roles.items() if role not in wanted or role not in sizes), None):
         raise WrongValue(f"the tensor {quoted(strange)} has no name there")
     for role, size in sizes.items():
@@ -245,6 +245,8 @@ def _config(reader: Gguf, shape: Shape, roles: set[str], divisors: Array | None)
     found |= _windows(shape, kind)
     found |= {} if kind.stated is None else kind.stated(shape)
     scaling = _scaling(shape, divisors)
+    if scaling is not None and shape.options.has_temperature:
+        scaling.setdefault(TEMPERATURE, 0.0)  # transformers needs the key
     found |= {} if scaling is None else {"rope_scaling": scaling}
     if scaling is None and "rope_parameters" in kind.defaults:
         found["rope_parameters"] = {"rope_type": "default", "rope_theta": _short(shape.rope.base)}

@@ -266,7 +266,7 @@ def _weight(shape: Shape) -> float:
     if latent is None:
         return 1.0 if abs(rope.amplitude - 1) < 1e-7 else 0.0
     extra = math.sqrt(shape.scale * math.sqrt(latent.plain + latent.rotary))
-    return float((extra - 1) / (0.1 * math.log(rope.factor)))
+    return 0.0 if abs(extra - 1) < 1e-7 else float((extra - 1) / (0.1 * math.log(rope.factor)))
 
 
 def _rope(shape: Shape, rope: Rope, long_rope: Rope | None, notes: list[str]) -> dict[str, Any]:
