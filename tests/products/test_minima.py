@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import numpy as np
 import pytest
-from common import isas, reals, same_bits
+from common import guarded_copy, isas, reals, same_bits
 
 import heterocompute as hc
 from heterocompute.reference import product
@@ -64,3 +66,45 @@ def test_the_zeros_of_a_pattern_have_no_minimum(text: str) -> None:
             exact = packed.dequantize(np.float64) @ q.dequantize(np.float64).T
             assert (abs(hc.linear(packed, q) - exact) <= bound).all()
             assert (abs(hc.linear(q, packed).T - exact) <= bound).all()
+
+
+READ = ["q4_1", "q5_1", "q2_k", "q4_k", "q5_k", "affine4-g16-f16", "affine3-g32-f16", "affine8-g192-f16", "affine4-f16"]
+DECODED = ["affine4-g32", "affine4-g24-f16"]
+
+
+@pytest.mark.sweep(every=3)
+@pytest.mark.parametrize("isa", isas("gemv_values"))
+@pytest.mark.parametrize("text", READ + DECODED)
+def test_floats_times_codes_with_minima_are_floats_times_values(text: str, isa: str) -> None:
+    """Drawn shapes, codes and factors; rows of codes that are read as they are stored, against tiles of values."""
+    rng = np.random.default_rng(sum(text.encode()))
+    for m in range(1, 9):
+        n, k, threads = int(rng.integers(1, 40)), int(rng.integers(1, 1400)), m % 3 + 1
+        w, x = reals((n, k), m) + 1, reals((m, k), m + 1)
+        q = hc.quantize(w, text)
+        if m % 4 == 0:  # numbers that are not finite, of the weights or of x
+            for name, part in q.components.items():
+                if part.dtype == np.float16 and text[0] == "q":
+                    part[...] = rng.integers(0, 1 << 16, part.shape).astype(np.uint16).view(np.float16)
+                elif name == "codes":
+                    part[...] = rng.integers(0, 256, part.shape)
+        elif m % 4 == 1:
+            x[0, rng.integers(0, k, 3)] = [np.inf, np.nan, -0.0]
+        with hc.use(isa="scalar", threads=1, path="gemv-tiles"):
+            expected = hc.linear(x, q)
+        assert m % 4 < 2 or same_bits(expected, product.linear(x, product.packed(w, hc.format(text))))
+        for path in ("gemv", "auto"):
+            with hc.use(isa=isa, threads=threads, path=path):
+                assert same_bits(hc.linear(x, q), expected), (m, n, k, threads, path)
+
+
+@pytest.mark.parametrize("isa", isas("gemv_values"))
+@pytest.mark.parametrize("text", READ)
+def test_no_byte_behind_codes_with_minima_is_read(text: str, isa: str) -> None:
+    for m, k in [(1, 65), (2, 200), (4, 1056)]:
+        x, q = reals((m, k), 3), hc.quantize(reals((5, k), 4), text)
+        expected = hc.linear(x, q)
+        with ExitStack() as stack, hc.use(isa=isa, path="gemv"):
+            parts = {name: stack.enter_context(guarded_copy(part)) for name, part in q.components.items()}
+            guarded = hc.QuantizedArray(parts, q.format, q.shape, q.axis, q.source_dtype)
+            assert same_bits(hc.linear(stack.enter_context(guarded_copy(x)), guarded), expected)

@@ -27,6 +27,7 @@ typedef struct {
     int scale_bits;                      /* gemv_groups: float32 (32), float16 (16) or unsigned 4-bit integers (4) */
     const uint8_t *scales[HC_GEMV_ROWS]; /* (groups), of any alignment */
     const float *zeros[HC_GEMV_ROWS];    /* gemv_groups: (groups), or NULL */
+    const float *minima[HC_GEMV_ROWS];   /* gemv_values: (groups) */
     const uint8_t *next[HC_GEMV_ROWS];   /* address of the codes of the next call, for prefetch */
     const float *x;                      /* in the family's order; positions without a column hold +0 */
     float *out;                          /* (4, n_vectors): the folded sums */
@@ -41,6 +42,11 @@ typedef void hc_gemv_groups_fn(const hc_gemv_floats_args *args);
  * x[(k / 64 * n_vectors + v) * 64 + place], 32 bits: place = k % 64; 8 bits: k % 4 * 16 + k / 4 % 16; 4 bits:
  * k % 8 * 8 + k / 8 % 8. */
 typedef void hc_gemv_rows_fn(const hc_gemv_floats_args *args);
+
+/* gemv_values: gemv_rows with c = fmaf(scale_g, code, minimum_g), g = k / group, for unsigned codes of 4 or 8 bits and
+ * float32 scales. A group has 16, 32 or a multiple of 64 codes, or all; 3 numbers after the last scale and minimum may be
+ * read. x: as in gemv_rows, but 8 bits have the order of 32 bits. There is no scalar kernel: gemv_rows of the values c
+ * is the definition. */
 
 /* gemv_dots: dots[s] = sum over segment s of x_k * (code_k ^ flip), modulo 2^32, for 1 to 4 lines of x. 4-bit codes may
  * have a table of integers, at most 63, instead of flip. A segment is 1, 2, 4, 8 or a multiple of 16 32-bit words; x is

@@ -96,22 +96,28 @@ INLINE hc_row_form row_form(const hc_gemv_floats_args *args, int bits, int r) {
                          .zero = _mm256_set1_ps(args->zeros[r] ? args->zeros[r][0] : args->zero)};
 }
 
-/* The last columns, n of them, fewer than 64; lanes of padded codes keep their sums. */
-INLINE void add_tail(const hc_gemv_floats_args *args, int r, int64_t first, const float *x, int bits, hc_code_kind kind,
-                     __m256 acc[8]) {
-    const hc_row_form form = row_form(args, bits, r);
-    const int n = (int)(args->columns - first), step = bits == 32 ? 1 : bits == 8 ? 4 : 8; /* from lane to lane */
+/* Stores the sums of the first n of 64 columns, in the order of codes of `bits` bits. */
+INLINE void keep_existing(int n, int bits, const __m256 sums[8], __m256 acc[8]) {
+    const int step = bits == 32 ? 1 : bits == 8 ? 4 : 8; /* from lane to lane */
     const __m256i lanes = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(step));
-    uint8_t codes[256] = {0};
-    __m256 sums[8];
-    memcpy(codes, args->codes[r] + first * bits / 8, (size_t)((n * bits + 7) / 8));
-    memcpy(sums, acc, sizeof sums);
-    add_block(&form, codes, x, bits, kind, 0, 8, 1, sums);
     for (int i = 0; i < 8; i++) {
         const int column = bits == 32 ? 8 * i : bits == 8 ? i % 2 * 32 + i / 2 : i; /* of lane 0 */
         const __m256i exists = _mm256_cmpgt_epi32(_mm256_set1_epi32(n - column), lanes);
         acc[i] = _mm256_blendv_ps(acc[i], sums[i], _mm256_castsi256_ps(exists));
     }
+}
+
+/* The last columns, n of them, fewer than 64; lanes of padded codes keep their sums. */
+INLINE void add_tail(const hc_gemv_floats_args *args, int r, int64_t first, const float *x, int bits, hc_code_kind kind,
+                     __m256 acc[8]) {
+    const hc_row_form form = row_form(args, bits, r);
+    const int n = (int)(args->columns - first);
+    uint8_t codes[256] = {0};
+    __m256 sums[8];
+    memcpy(codes, args->codes[r] + first * bits / 8, (size_t)((n * bits + 7) / 8));
+    memcpy(sums, acc, sizeof sums);
+    add_block(&form, codes, x, bits, kind, 0, 8, 1, sums);
+    keep_existing(n, bits, sums, acc);
 }
 
 /* Sums [first, first + n) of the eight registers of each row and vector, over whole blocks. Several vectors share a code:
@@ -165,4 +171,125 @@ void hc_gemv_rows_avx2(const hc_gemv_floats_args *args) {
         args->exponent_bits ? of_vectors(args, 8, FLOAT8) : of_vectors(args, 8, INTEGERS);
     else
         args->table[0] ? of_vectors(args, 4, TABLE) : of_vectors(args, 4, INTEGERS);
+}
+
+INLINE bool is_short(int64_t group) { return group == 16 || group == 32; }
+
+/* Four numbers of groups: the groups of the words of 64 codes of 4 bits, or of register i of codes of 8 bits. */
+INLINE __m256 numbers_f32x8(const float *numbers, __m256i lanes) {
+    return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(numbers)), lanes);
+}
+
+/* acc[i * n_vectors + v] for registers [first, first + n) of 64 codes. `place`: 4 bits, the lanes of the groups of the
+ * words; 8 bits, log2 of the registers of a group, in every lane. */
+INLINE void add_values(const uint8_t *codes, const float *scales, const float *minima, __m256i place, int shift,
+                       const float *x, int bits, int first, int n, int n_vectors, __m256 *acc) {
+    __m256i words = _mm256_setzero_si256(), upper = words;
+    __m256 scale = _mm256_setzero_ps(), minimum = scale;
+    if (bits == 4) {
+        words = _mm256_loadu_si256((const __m256i *)(const void *)codes);
+        upper = _mm256_srli_epi32(words, 16);
+        scale = numbers_f32x8(scales, place);
+        minimum = numbers_f32x8(minima, place);
+    }
+#pragma GCC unroll 8
+    for (int i = first; i < first + n; i++) {
+        __m256 c;
+        if (bits == 4) {
+            c = code_f32x8(i < 4 ? words : upper, 4, i * 4 % 16);
+        } else {
+            c = _mm256_cvtepi32_ps(
+                _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(codes + 8 * i))));
+            scale = _mm256_broadcast_ss(scales + (i >> shift));
+            minimum = _mm256_broadcast_ss(minima + (i >> shift));
+        }
+        c = _mm256_fmadd_ps(scale, c, minimum);
+#pragma GCC unroll 4
+        for (int v = 0; v < n_vectors; v++)
+            acc[(i - first) * n_vectors + v] =
+                _mm256_fmadd_ps(_mm256_loadu_ps(x + v * 64 + 8 * i), c, acc[(i - first) * n_vectors + v]);
+    }
+}
+
+/* How the groups of 64 codes follow each other: `step` groups after `columns` columns. */
+typedef struct {
+    __m256i place;
+    int shift;
+    int64_t step, columns;
+} hc_group_steps;
+
+INLINE hc_group_steps group_steps(int bits, int64_t group) {
+    const int log2 = is_short(group) ? __builtin_ctz((unsigned)group) : 6;
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return (hc_group_steps){.place = bits == 4 ? _mm256_srli_epi32(lanes, log2 - 3) : lanes,
+                            .shift = log2 - 3,
+                            .step = is_short(group) ? 64 / group : 1,
+                            .columns = is_short(group) ? 64 : (group + 63) / 64 * 64};
+}
+
+/* As add_rows. */
+INLINE void add_rows_of_values(const hc_gemv_floats_args *args, int bits, int n_vectors, int first, int n,
+                               __m256 sums[HC_GEMV_ROWS * HC_GEMV_VECTORS][8]) {
+    const hc_group_steps steps = group_steps(bits, args->group);
+    for (int r = 0; r < HC_GEMV_ROWS; r++) {
+        const float *scales = (const float *)(const void *)args->scales[r], *minima = args->minima[r], *x = args->x;
+        __m256 acc[8];
+        for (int i = 0; i < 8; i++)
+            acc[i] = _mm256_setzero_ps();
+        for (int64_t k = 0, next = steps.columns; k + 64 <= args->columns; k += 64, x += 64 * n_vectors) {
+            if (first == 0)
+                _mm_prefetch((const char *)args->next[r] + k * bits / 8, _MM_HINT_T1);
+            if (k == next) {
+                next += steps.columns;
+                scales += steps.step;
+                minima += steps.step;
+            }
+            add_values(args->codes[r] + k * bits / 8, scales, minima, steps.place, steps.shift, x, bits, first, n,
+                       n_vectors, acc);
+        }
+        for (int i = 0; i < n; i++)
+            for (int v = 0; v < n_vectors; v++)
+                sums[r * n_vectors + v][first + i] = acc[i * n_vectors + v];
+    }
+}
+
+INLINE void add_tail_of_values(const hc_gemv_floats_args *args, int r, int64_t first, const float *x, int bits,
+                               __m256 acc[8]) {
+    const hc_group_steps steps = group_steps(bits, args->group);
+    const int n = (int)(args->columns - first);
+    const int64_t g = first / steps.columns * steps.step;
+    uint8_t codes[64] = {0};
+    __m256 sums[8];
+    memcpy(codes, args->codes[r] + first * bits / 8, (size_t)((n * bits + 7) / 8));
+    memcpy(sums, acc, sizeof sums);
+    add_values(codes, (const float *)(const void *)args->scales[r] + g, args->minima[r] + g, steps.place, steps.shift,
+               x, bits, 0, 8, 1, sums);
+    keep_existing(n, bits == 4 ? 4 : 32, sums, acc);
+}
+
+INLINE void gemv_values(const hc_gemv_floats_args *args, int bits, int n_vectors) {
+    __m256 sums[HC_GEMV_ROWS * HC_GEMV_VECTORS][8];
+    const int64_t whole = args->columns / 64 * 64;
+#pragma GCC unroll 4
+    for (int first = 0; first < 8; first += 8 / n_vectors)
+        add_rows_of_values(args, bits, n_vectors, first, 8 / n_vectors, sums);
+    for (int i = 0; i < HC_GEMV_ROWS * n_vectors; i++) {
+        if (whole < args->columns)
+            add_tail_of_values(args, i / n_vectors, whole, args->x + whole * n_vectors + i % n_vectors * 64, bits,
+                               sums[i]);
+        args->out[i] = fold(sums[i], bits == 4 ? 4 : 32);
+    }
+}
+
+INLINE void values_of_vectors(const hc_gemv_floats_args *args, int bits) {
+    if (args->n_vectors == 1)
+        gemv_values(args, bits, 1);
+    else if (args->n_vectors == 2)
+        gemv_values(args, bits, 2);
+    else
+        gemv_values(args, bits, 4);
+}
+
+void hc_gemv_values_avx2(const hc_gemv_floats_args *args) {
+    args->bits == 4 ? values_of_vectors(args, 4) : values_of_vectors(args, 8);
 }

@@ -47,12 +47,21 @@ static hc_stored_form form_of(const hc_format *format) {
     return form;
 }
 
+/* Whether gemv_values reads rows with minima: products of codes and scales, which are float16 or of blocks, are exact. */
+static bool has_values(const hc_packed_context *packed, const hc_stored_form *form) {
+    const hc_geometry *geometry = packed->geometry;
+    const int64_t group = geometry->group;
+    return form->has_minima && packed->format->m == 0 && HC_PICK(gemv_values, packed->run) &&
+           (form->scale == HC_SCALE_F16 || form->scale == HC_SCALE_OWN) &&
+           (geometry->groups == 1 || group == 16 || group == 32 || group % 64 == 0);
+}
+
 bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored_form *form) {
     const hc_format *format = packed->format;
     const bool is_expanded = may_decode && format->m > 0; /* nonzero codes expanded to their columns */
     const int64_t group = is_expanded ? packed->geometry->group / format->n * format->m : packed->geometry->group;
     *form = form_of(format);
-    return !hc_form_is_read(form) || (may_decode && form->has_minima) ||
+    return !hc_form_is_read(form) || (may_decode && form->has_minima && !has_values(packed, form)) ||
            (may_decode && hc_has_groups(format) && group * (form->bits == 4 ? 4 : 8) % 32 != 0) ||
            (is_expanded && hc_gemv_zero_code(form) < 0);
 }
@@ -112,6 +121,7 @@ bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, b
         return may_decode && codes <= ROW_BYTES;
     }
     HC_ASSUME(form->bits == 4 || !hc_form_has_codebook(form));
+    weights->has_minima = may_decode && form->has_minima;
     weights->bits = form->bits == 4 ? 4 : 8;
     weights->flip = form->is_signed ? 1 << (form->bits - 1) : 0;
     weights->zero = (float)weights->flip;
@@ -123,6 +133,7 @@ bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, b
     const int64_t codes = weights->unpacks ? hc_round_up(geometry->padded + 8, HC_CACHE_LINE) : 0;
     weights->scratch_bytes = 3 * numbers + codes + HC_CACHE_LINE; /* scales, zero points, and bytes before conversion */
     weights->scales = HC_PICK(gemv_scales, packed->run);
+    weights->minima = weights->has_minima ? hc_minima_fn(packed->run, packed->format) : NULL;
     weights->unpack = HC_PICK(gemv_unpack, packed->run);
     if (weights->unpacks && weights->bits == 4)
         weights->nibbles = HC_PICK(gemv_nibbles, packed->run);
@@ -196,7 +207,7 @@ void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_sca
     scales = anywhere ? (float *)scratch : scales;
     uint8_t *bytes = (uint8_t *)(zeros + numbers);
     row = weights->packed->first_row + hc_min(row, weights->rows - 1);
-    out->zeros = out->table = NULL;
+    out->zeros = out->minima = out->table = NULL;
     if (weights->decodes) {
         decode_row(weights, row, scratch, out);
         return;
@@ -225,6 +236,14 @@ void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_sca
     if (form->has_zero_points) {
         load_numbers(weights, hc_part(components, HC_ZERO_POINTS, row), form->bits, groups, bytes, zeros);
         out->zeros = zeros;
+    }
+    if (weights->has_minima) {
+        const int64_t ahead = hc_min(row + HC_GEMV_ROWS, weights->packed->first_row + weights->rows - 1);
+        for (int id = HC_SCALES; id <= HC_MINIMA; id++)
+            if (components->part[id].data)
+                prefetch(hc_part(components, (hc_component_id)id, ahead), components->part[id].row_stride);
+        weights->minima(weights->packed->format, geometry, components, row, zeros);
+        out->minima = zeros;
     }
     if (hc_form_has_codebook(form))
         memcpy(out->row_tables, hc_part(components, HC_CODEBOOK, row), sizeof out->row_tables);

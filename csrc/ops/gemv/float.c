@@ -60,6 +60,7 @@ static void float_rows(void *context, int64_t task, int thread) {
                                                          weights->packed->first_row + hc_min(row + r, last - 1))
                                                : (const uint8_t *)rows[r].scales;
             args.zeros[r] = rows[r].zeros;
+            args.minima[r] = rows[r].minima;
             args.table[r] = rows[r].table;
             args.next[r] =
                 weights->decodes || job->whole ? rows[r].codes : hc_gemv_row_codes(weights, row + r + HC_GEMV_ROWS);
@@ -69,7 +70,8 @@ static void float_rows(void *context, int64_t task, int thread) {
             args.x = job->x[chunk];
             job->kernel(&args);
             for (int r = 0; r < HC_GEMV_ROWS && row + r < last; r++) {
-                const float scale = job->has_groups || !rows[r].scales ? rows[r].row_scale : rows[r].scales[0];
+                const bool is_row = !job->has_groups && !weights->has_minima && rows[r].scales;
+                const float scale = is_row ? rows[r].scales[0] : rows[r].row_scale;
                 for (int v = 0; v < n_vectors && chunk * job->at_once + v < job->n_vectors; v++)
                     hc_gemv_store(job->out, row + r, chunk * job->at_once + v, sums[r * n_vectors + v] * scale);
             }
@@ -125,7 +127,9 @@ hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, 
     job.reads_scales = job.has_groups && !weights->decodes && hc_gemv_scale_bits(&weights->form) != 0;
     const int64_t places =
         job.has_groups ? hc_round_up(geometry->groups, 16) * geometry->group : hc_round_up(geometry->columns, 64);
-    job.kernel = job.has_groups ? HC_PICK(gemv_groups, run) : HC_PICK(gemv_rows, run);
+    job.kernel = weights->has_minima ? HC_PICK(gemv_values, run)
+                 : job.has_groups    ? HC_PICK(gemv_groups, run)
+                                     : HC_PICK(gemv_rows, run);
     job.task_rows = hc_round_up(hc_max(TASK_BYTES / hc_max(weights->row_bytes, 1), 1), HC_GEMV_ROWS);
     job.scratch_bytes = HC_GEMV_ROWS * row_scratch;
     const int64_t n_tasks = hc_ceil_div(weights->rows, job.task_rows);
@@ -133,8 +137,11 @@ hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, 
 
     /* Without groups the kernel reads x for each row of weights, so x must stay in L1. With 4096 columns, 8 vectors and
      * int8 a multiply-add takes 0.035 ns with chunks of four and 0.015 with chunks of two (one thread, Zen 5,
-     * 2026-11). */
-    const bool is_far = !job.has_groups && places * HC_GEMV_VECTORS * (int64_t)sizeof(float) > NEAR_BYTES;
+     * 2026-11). Kernels of AVX2 compute the values of codes with minima for every chunk: 8 vectors take 0.83 of the time
+     * with chunks of four. With AVX-512 they take 1.16 (one thread, Zen 4, 2026-11). */
+    const bool decodes_chunks = weights->has_minima && !(run->isa & HC_ISA_AVX512);
+    const bool is_far =
+        !job.has_groups && !decodes_chunks && places * HC_GEMV_VECTORS * (int64_t)sizeof(float) > NEAR_BYTES;
     job.at_once = is_far ? FEWER : HC_GEMV_VECTORS;
     int64_t x_values = 0;
     for (int64_t v = 0; v < n_vectors; v += job.at_once) {
@@ -158,7 +165,8 @@ hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, 
             if (job.has_groups)
                 hc_gemv_order_groups(run, x, ldx, geometry->columns, geometry->group, n, of, next);
             else
-                order_rows(weights->bits, x, ldx, geometry->columns, n, of, next);
+                order_rows(weights->has_minima && weights->bits == 8 ? 32 : weights->bits, x, ldx, geometry->columns, n,
+                           of, next);
         }
         hc_parallel(n_threads, n_tasks, float_rows, &job);
     } else {

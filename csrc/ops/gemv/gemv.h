@@ -14,6 +14,7 @@ typedef struct {
     hc_stored_form form;
     int64_t rows;
     bool decodes;
+    bool has_minima;  /* of groups: the kernel is gemv_values */
     bool unpacks;     /* codes of other widths than `bits` are expanded to it */
     bool keeps_codes; /* codes of other widths are not expanded to bytes */
     int bits, flip;
@@ -23,6 +24,7 @@ typedef struct {
     bool is_short;                    /* the integers of `table` are at most 15, as those of 4-bit codes */
     int64_t row_bytes, scratch_bytes; /* bytes of a stored row; bytes of buffers for one row */
     hc_gemv_scales_fn *scales;
+    hc_row_floats_fn *minima;
     hc_gemv_unpack_fn *unpack;
     hc_gemv_nibbles_fn *nibbles; /* of codes of 1 to 3 bits, which become 4-bit codes; or NULL */
 } hc_gemv_weights;
@@ -37,8 +39,8 @@ bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, b
 /* One row; the pointers are into the array or into scratch memory. row_scale multiplies the folded sum. */
 typedef struct {
     const uint8_t *codes;
-    const float *scales, *zeros; /* (groups), or NULL */
-    const float *table;          /* c by code, or NULL */
+    const float *scales, *zeros, *minima; /* (groups), or NULL */
+    const float *table;                   /* c by code, or NULL */
     float row_tables[16];
     float row_scale, coarse; /* coarse: as it is stored, or 1 */
 } hc_gemv_row;

@@ -176,6 +176,57 @@ void check_gemv_rows(const hc_kernel *kernel) {
     rows_case(kernel, FORMS, 4096, 1, PLAIN);
 }
 
+static void values_case(const hc_kernel *kernel, int bits, int64_t columns, int64_t group, int n_vectors,
+                        float_kind kind) {
+    begin("%d bits, %" D " columns, group %" D ", %d vectors, %s", bits, columns, group, n_vectors,
+          float_kind_name(kind));
+    const code_form form = {"", bits, 0, 0, TABLE_NONE, 0, 0, 0};
+    const int64_t groups = (columns + group - 1) / group, n = HC_GEMV_ROWS * n_vectors;
+    hc_gemv_floats_args args = {.n_vectors = n_vectors, .columns = columns, .group = group}, other = args;
+    draw_codes(&form, (columns * bits + 7) / 8, 0, kind, &args);
+    other.bits = 32;
+    for (int r = 0; r < HC_GEMV_ROWS; r++) {
+        float *scales = items(groups + 3, 4), *minima = items(groups + 3, 4), *values = items(columns, 4);
+        for (int64_t g = 0; g < groups + 3; g++) {
+            hc_gemv_scales_scalar((const uint8_t *)(uint16_t[]){draw_half(kind)}, HC_SCALES_F16, 1, 1, scales + g);
+            minima[g] = draw_float(kind);
+        }
+        for (int64_t k = 0; k < columns; k++)
+            values[k] = fmaf(scales[k / group], (float)bits_at(args.codes[r], k, bits), minima[k / group]);
+        args.scales[r] = (const uint8_t *)scales;
+        args.minima[r] = minima;
+        other.codes[r] = other.next[r] = (const uint8_t *)values;
+    }
+    const int64_t n_x = (columns + 63) / 64 * 64 * n_vectors;
+    float *x = items(n_x, 4), *x_values = items(n_x, 4);
+    memset(x, 0, (size_t)n_x * 4);
+    memset(x_values, 0, (size_t)n_x * 4);
+    for (int64_t k = 0; k < columns; k++)
+        for (int v = 0; v < n_vectors; v++) {
+            const int64_t first = (k / 64 * n_vectors + v) * 64;
+            x[first + (bits == 8 ? k % 64 : k % 8 * 8 + k / 8 % 8)] = x_values[first + k % 64] = draw_float(kind);
+        }
+    args.x = x;
+    other.x = x_values;
+    args.out = items(n, 4);
+    other.out = items(n, 4);
+    hc_gemv_rows_scalar(&other);
+    kernel->fn.gemv_values(&args);
+    same("out", F32, args.out, other.out, n);
+    BENCH(hc_gemv_rows_scalar(&other), kernel->fn.gemv_values(&args));
+}
+
+void check_gemv_values(const hc_kernel *kernel) {
+    int i = 0;
+    for (int bits = 4; bits <= 8; bits += 4)
+        FOR_EACH(int64_t, group, 16, 32, 64, 128, 192, 0 /* a row */)
+    FOR_EACH(int64_t, columns, 1, 7, 16, 31, 32, 33, 48, 63, 64, 65, 96, 127, 128, 191, 211, 400)
+    for (int n_vectors = 1; n_vectors <= 4; n_vectors *= 2, i++)
+        values_case(kernel, bits, *columns, *group ? *group : *columns, n_vectors, (float_kind)(i % N_FLOAT_KINDS));
+    usual();
+    values_case(kernel, 4, 4096, 32, 1, PLAIN);
+}
+
 /* Two ascending positions of 2 bits for every block of 4. */
 static uint8_t *draw_quads(int64_t codes) {
     static const uint8_t PAIRS[6] = {0x4, 0x8, 0xc, 0x9, 0xd, 0xe};
