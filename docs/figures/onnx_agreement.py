@@ -1,6 +1,6 @@
-"""Compare int8 of `hc.run_onnx` with the quantizers of onnxruntime, by agreement with the float model.
+"""Compare int8 of `hc.run_onnx` with the quantizers of onnxruntime and aimet-onnx, by agreement with the float model.
 
-    pip install onnxruntime pillow matplotlib rapidocr-onnxruntime magika
+    pip install onnxruntime aimet-onnx bokeh pillow matplotlib rapidocr-onnxruntime magika
     python docs/figures/onnx_agreement.py magika magika/models/standard_v3_3/model.onnx
     python docs/figures/onnx_agreement.py lines rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx
 
@@ -91,6 +91,15 @@ class Reader(CalibrationDataReader):  # type: ignore[misc]
         return next(self.rest, None)
 
 
+def aimet(path: str, calibration: Feeds) -> Callable[[dict[str, Any]], Any]:
+    """Return the model with int8 weights and activations by aimet-onnx, with its default settings."""
+    from aimet_onnx import QuantizationSimModel
+
+    sim = QuantizationSimModel(onnx.load(path), providers=["CPUExecutionProvider"])
+    sim.compute_encodings(calibration)
+    return lambda feed: sim.session.run(None, feed)[0]
+
+
 def label(y: Any) -> str:
     """Return what the output says: the most probable class, or the letters without repetitions and blanks."""
     best = y[0].argmax(-1)
@@ -148,13 +157,22 @@ def main() -> None:
         show("onnxruntime, dynamic", session(dynamic))
         quantize_dynamic(ready, dynamic, per_channel=True)
         show("onnxruntime, dynamic, per channel", session(dynamic))
-        for per_channel in (False, True):
-            name = f"onnxruntime, static{', per channel' * per_channel}"
+
+        def written(**more: Any) -> Callable[[dict[str, Any]], Any]:
+            quantize_static(ready, static, Reader(calibration), **more)
+            return session(static)
+
+        trials: dict[str, Callable[[], Any]] = {
+            "onnxruntime, static": written,
+            "onnxruntime, static, per channel": lambda: written(per_channel=True),
+            "onnxruntime, static, products alone": lambda: written(op_types_to_quantize=["Conv", "Gemm", "MatMul"]),
+            "aimet-onnx": lambda: aimet(arguments.model, calibration),
+        }
+        for name, trial in trials.items():
             try:
-                quantize_static(ready, static, Reader(calibration), per_channel=per_channel)
-                show(name, session(static))
-            except Exception as problem:  # of its quantizer, or of the model that it wrote
-                print(f"| {name} | {str(problem)[:80]} | |", flush=True)
+                show(name, trial())
+            except Exception as problem:  # of the quantizer, or of the model that it wrote
+                print(f"| {name} | {type(problem).__name__}: {str(problem)[:80]} | |", flush=True)
     show("`int8`, activations `int8`", ours(network.quantized("int8"), "int8"))
     for fmt in ("int8", "int4-g32"):
         found = hc.ptq.quantize(network.weights, run, fmt)

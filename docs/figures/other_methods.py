@@ -101,8 +101,11 @@ class Bed:
         return "; ".join(words)
 
 
-def weight_quantizer(fmt: str, narrow: bool) -> Any:
-    """Return brevitas' quantizer of a format: int4, int4-g32, mxfp4. narrow: without the code of -2^(b - 1)."""
+def quantizers(fmt: str, narrow: bool, activations: str | None) -> dict[str, Any]:
+    """Return brevitas' quantizers: of weights in int4, int4-g32 or mxfp4, of activations with a scale per row.
+
+    narrow: weights without the code of -2^(b - 1).
+    """
     from brevitas_examples.common.generative.quantize import generate_quantizers
 
     if fmt == "mxfp4":
@@ -112,14 +115,21 @@ def weight_quantizer(fmt: str, narrow: bool) -> Any:
         head, _, tail = fmt.partition("-g")
         kind = {"weight_bit_width": int(head.removeprefix("int")), "weight_scale_precision": "float_scale"}
         group = int(tail) if tail else 0
-    return generate_quantizers(
+    if activations:
+        kind |= {
+            "input_bit_width": int(activations.removeprefix("int")), "input_quant_format": "int",
+            "input_scale_type": "dynamic", "input_param_method": "stats", "input_quant_granularity": "per_row",
+            "input_quant_type": "sym",
+        }  # fmt: skip
+    found = generate_quantizers(
         **kind, weight_param_method="mse", weight_quant_type="sym", quantize_weight_zero_point=False,
         weight_quant_granularity="per_group" if group else "per_channel", weight_group_size=group or None,
         input_scale_precision="float_scale", weight_kwargs={"narrow_range": narrow},
-    )["weight_quant"]  # fmt: skip
+    )  # fmt: skip
+    return {"weight_quant": found["weight_quant"], "input_quant": found["linear_input_quant"] if activations else None}
 
 
-def brevitas(bed: Bed, fmt: str, method: str, narrow: bool) -> Any:
+def brevitas(bed: Bed, fmt: str, method: str, narrow: bool, activations: str | None) -> Any:
     """Round a copy by brevitas."""
     import brevitas.nn as qnn
     from brevitas.graph.gpfq import gpfq_mode
@@ -128,10 +138,10 @@ def brevitas(bed: Bed, fmt: str, method: str, narrow: bool) -> Any:
 
     if not hasattr(torch.Tensor, "rename"):
         torch.Tensor.rename = lambda x, *_: x  # brevitas removes the names of axes, which torch 2.13 does not have
-    model, names, chosen = copy.deepcopy(bed.model), bed.names(), weight_quantizer(fmt, narrow)
+    model, names, chosen = copy.deepcopy(bed.model), bed.names(), quantizers(fmt, narrow, activations)
     for name in names:
         old = model.get_submodule(name)
-        new = qnn.QuantLinear(old.in_features, old.out_features, old.bias is not None, weight_quant=chosen)
+        new = qnn.QuantLinear(old.in_features, old.out_features, old.bias is not None, **chosen)
         with torch.no_grad():
             new.weight.copy_(old.weight)
             if old.bias is not None:
@@ -166,17 +176,18 @@ def auto_round(bed: Bed, fmt: str, steps: int) -> Any:
     head, _, group = fmt.partition("-g")
     kept = {n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)} - {*bed.names()}
     ids = torch.cat([one["input_ids"] for one in bed.calibration if one["input_ids"].shape[1] == LENGTH])
-    chosen = ",".join(f"^{one.rstrip('.')}$" for one in bed.blocks)
+    chosen = ",".join(one.rstrip(".") for one in bed.blocks)
     running = AutoRound(
         model, bed.tokenizer, bits=int(head.removeprefix("int")), group_size=int(group or -1), sym=True, iters=steps,
         seqlen=LENGTH, nsamples=len(ids), batch_size=4, dataset=[*ids.split(1)], device_map="cpu", amp=False,
+        enable_torch_compile=False,
         layer_config={name: {"bits": 16} for name in kept}, to_quant_block_names=chosen,
     )  # fmt: skip
     return running.quantize()[0]
 
 
 def calls(
-    bed: Bed, fmt: str, methods: Sequence[str], steps: int, narrow: bool
+    bed: Bed, fmt: str, methods: Sequence[str], steps: int, narrow: bool, activations: str | None
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield the rounding functions, the methods of both packages interleaved."""
     recipe = {f"{block}*": fmt for block in bed.blocks}
@@ -184,12 +195,14 @@ def calls(
         if method == "auto-round":
             yield method, lambda: auto_round(bed, fmt, steps)
             continue
-        more = {} if method == "rtn" else {"method": method, "inputs": bed.calibration}
+        more: dict[str, Any] = {"activations": activations}
+        if method != "rtn":
+            more |= {"method": method, "inputs": bed.calibration}
         if method == "learned":
             more |= {"steps": steps}
         yield method, lambda more=more: ht.convert(copy.deepcopy(bed.model), recipe, **more)
         if method in METHODS and "+" not in fmt and (fmt == "mxfp4" or fmt.startswith("int")):
-            yield f"brevitas {method}", lambda method=method: brevitas(bed, fmt, method, narrow)
+            yield f"brevitas {method}", lambda method=method: brevitas(bed, fmt, method, narrow, activations)
 
 
 def main() -> None:
@@ -201,6 +214,7 @@ def main() -> None:
     parser.add_argument("--blocks", default="4,5")
     parser.add_argument("--texts", type=int, default=20, help="texts that calibrate, and texts of each that judge")
     parser.add_argument("--steps", type=int, default=50, help="steps of learned rounding and of auto-round")
+    parser.add_argument("--activations", help="int8: activations rounded with a scale per row, too")
     parser.add_argument("--narrow", action="store_true", help="integers of brevitas without the code of -2^(b - 1)")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -209,7 +223,8 @@ def main() -> None:
     print(
         f"{len(bed.names())} matrices, {sum(b['input_ids'].numel() for b in bed.calibration)} tokens, judged {tokens}"
     )
-    for name, call in calls(bed, arguments.format, arguments.methods.split(","), arguments.steps, arguments.narrow):
+    given = arguments.format, arguments.methods.split(","), arguments.steps, arguments.narrow, arguments.activations
+    for name, call in calls(bed, *given):
         begun = time.process_time()
         model = call()
         seconds = time.process_time() - begun
