@@ -48,7 +48,7 @@ typedef struct {
     /* HC_CODES_INTEGER */
     bool is_signed;       /* two's complement; otherwise unsigned */
     bool has_zero_points; /* one per group, `bits` wide */
-    bool has_minima;      /* value = s * c + minimum of the group; applies only to matmuls with integers */
+    bool has_minima;      /* value = s * c + minimum of the group, in matmuls with few rows or integers */
     bool is_nearest;      /* the scale of a row is s = float32(absmax / largest code), codes are clip(RNE(x / s)) */
     int fraction_bits;
     int32_t lowest, largest; /* range of the codes that encoding produces */

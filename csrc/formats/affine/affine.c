@@ -51,9 +51,10 @@ static int64_t affine_decode(const hc_format *format, const hc_geometry *geometr
         HC_FOR_GROUPS(tile, geometry) {
             const double scale = (double)affine_factor(format, components, HC_SCALES, row, group);
             const double minimum = (double)affine_factor(format, components, HC_MINIMA, row, group);
-            for (int64_t j = c; j < last; j++)
-                values[i * ld + j] =
-                    affine_value(scale, minimum, (int32_t)hc_read_bits(codes, tile->first_column + j, format->bits));
+            for (int64_t j = c; j < last; j++) {
+                const int32_t code = (int32_t)hc_read_bits(codes, tile->first_column + j, format->bits);
+                values[i * ld + j] = affine_value(format, scale, minimum, code);
+            }
         }
     }
     return HC_DONE;

@@ -30,9 +30,11 @@ static inline float affine_store(const hc_format *format, const hc_components *o
     return hc_f16_to_f32(half);
 }
 
-/* value = scale * code + minimum, rounded to float64 (the product is exact there) and then to float32. */
-static inline float affine_value(double scale, double minimum, int32_t code) {
-    return hc_saturated(scale * code + minimum);
+/* value = scale * code + minimum, rounded to float64 (the product is exact there) and then to float32. Of float16
+ * factors only an infinite one has values beyond float32, which stay infinite. */
+static inline float affine_value(const hc_format *format, double scale, double minimum, int32_t code) {
+    const double value = scale * code + minimum;
+    return affine_has_halves(format) ? (float)value : hc_saturated(value);
 }
 
 enum { AFFINE_PIECE = 512 }; /* values at a time, a multiple of 8 */

@@ -59,7 +59,7 @@ static inline void spread_halves(const uint8_t *restrict codes, int64_t n, float
 static inline void spread_floats(const uint8_t *restrict codes, int64_t n, double scale, double minimum,
                                  float *restrict to) {
     for (int64_t j = 0; j < n; j++)
-        to[j] = affine_value(scale, minimum, codes[j]);
+        to[j] = hc_saturated(scale * codes[j] + minimum);
 }
 
 static int64_t decode_values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
