@@ -47,7 +47,7 @@ static hc_stored_form form_of(const hc_format *format) {
     return form;
 }
 
-/* Whether gemv_values reads rows with minima: products of codes and scales, which are float16 or of blocks, are exact. */
+/* True if gemv_values reads rows with minima: products of codes and scales, float16 or of blocks, are exact. */
 static bool has_values(const hc_packed_context *packed, const hc_stored_form *form) {
     const hc_geometry *geometry = packed->geometry;
     const int64_t group = geometry->group;
