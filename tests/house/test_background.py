@@ -17,7 +17,7 @@ TESTS = Path(__file__).resolve().parents[1]
 @pytest.mark.sweep(every=0)
 def test_tests_that_send_signals_pass_in_the_background() -> None:
     chosen = ["cli/test_cli.py::test_importing_the_package_leaves_signals_alone",
-              "cli/test_cli.py::test_interrupt_during_the_import_is_no_traceback[module]",
+              "cli/test_command_process.py::test_interrupt_during_the_import_is_no_traceback[module]",
               "mapper/test_map_search.py::test_an_interrupt_returns_the_best_so_far"]  # fmt: skip
     script = """trap '' INT HUP; exec "$0" -m pytest -q -p no:cacheprovider "$@" """
     command = ["sh", "-c", script, sys.executable, *(str(TESTS / one) for one in chosen)]
