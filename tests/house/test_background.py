@@ -12,18 +12,26 @@ import pytest
 from common import HANG
 
 TESTS = Path(__file__).resolve().parents[1]
+CHOSEN = [
+    "cli/test_command_process.py::test_importing_the_package_leaves_signals_alone",
+    "cli/test_command_process.py::test_interrupt_during_the_import_is_no_traceback[module]",
+    "mapper/test_map_search.py::test_an_interrupt_returns_the_best_so_far",
+]
 
 
 @pytest.mark.sweep(every=0)
 def test_tests_that_send_signals_pass_in_the_background() -> None:
-    chosen = ["cli/test_cli.py::test_importing_the_package_leaves_signals_alone",
-              "cli/test_command_process.py::test_interrupt_during_the_import_is_no_traceback[module]",
-              "mapper/test_map_search.py::test_an_interrupt_returns_the_best_so_far"]  # fmt: skip
     script = """trap '' INT HUP; exec "$0" -m pytest -q -p no:cacheprovider "$@" """
-    command = ["sh", "-c", script, sys.executable, *(str(TESTS / one) for one in chosen)]
+    command = ["sh", "-c", script, sys.executable, *(str(TESTS / one) for one in CHOSEN)]
     every = {key: value for key, value in os.environ.items() if not key.startswith("HETEROCOMPUTE_")}  # of no part
     done = subprocess.run(command, cwd=TESTS.parent, env=every, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0 and "3 passed" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("one", CHOSEN)
+def test_what_runs_in_the_background_is_there(one: str) -> None:
+    path, name = one.split("::")
+    assert f"def {name.partition('[')[0]}(" in (TESTS / path).read_text()
 
 
 def test_children_that_get_signals_do_not_ignore_them() -> None:
