@@ -8,9 +8,8 @@ from typing import Any, ClassVar, TypeGuard
 
 from ..base.errors import WrongType, WrongValue, shown
 from .base import Format, StoredRules, parse_family
-from .form import StoredForm
 from .functions import is_function
-from .sparse import Sparse
+from .sparse import OnBase
 
 LEAST, MOST = 16, 256  # values of a block
 BLOCKS = (16, 32, 64, 128, 256)
@@ -39,7 +38,7 @@ def parse_rotation(text: str) -> tuple[int | None, int | None] | None:
 
 
 @dataclass(frozen=True)
-class Rotated(Format):
+class Rotated(OnBase):
     """A format whose arrays are rotated in blocks before they are rounded.
 
         x' = x S M,    S: signs of the seed, M: Sylvester's matrix of each block, +-1 / sqrt(block)
@@ -73,7 +72,6 @@ class Rotated(Format):
     ('int4-g32+had', 'mxfp4+had128-s1')
     """
 
-    base: Format
     block: int | None = None
     seed: int | None = None
 
@@ -81,40 +79,12 @@ class Rotated(Format):
     examples: ClassVar[tuple[str, ...]] = ("int4-g32+had", "mxfp4+had", "int8+had16", "vsq4-g16-s4+had64-s1")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.base, Format) or isinstance(self.base, (Rotated, Sparse)):
+        if not isinstance(self.base, Format) or isinstance(self.base, OnBase):
             raise WrongType(f"Rotated: base is {shown(self.base)}, expected a format without pattern and rotation")
         if is_function(self.base):
             raise WrongValue(f"Rotated: {self.base} is a function of values, expected a format with codes")
         self._set_integer("block", *(range(one, one + 1) for one in BLOCKS), optional=True)
         self._set_integer("seed", range(MAX_SEED + 1), optional=True)
-
-    @property
-    def bits(self) -> int:  # type: ignore[override]
-        return self.base.bits
-
-    @property
-    def group(self) -> int | None:  # type: ignore[override]
-        return self.base.group
-
-    @property
-    def form(self) -> StoredForm:
-        """Return the form of `base`."""
-        return self.base.form
-
-    @property
-    def learns_codebook(self) -> bool:
-        """Return False: a codebook of rotated values is not trained."""
-        return False
-
-    @property
-    def splits_into_rows(self) -> bool:
-        """Return the value of `base`."""
-        return self.base.splits_into_rows
-
-    @property
-    def shared_rows(self) -> int:
-        """Return the value of `base`."""
-        return self.base.shared_rows
 
     def __str__(self) -> str:
         block = "" if self.block is None else str(self.block)

@@ -37,7 +37,42 @@ def parse_pattern(text: str) -> tuple[int, int] | None:
 
 
 @dataclass(frozen=True)
-class Sparse(Format):
+class OnBase(Format):
+    """A format that stores what it makes of an array in another format, `base`."""
+
+    base: Format
+
+    @property
+    def bits(self) -> int:  # type: ignore[override]
+        return self.base.bits
+
+    @property
+    def group(self) -> int | None:  # type: ignore[override]
+        return self.base.group
+
+    @property
+    def form(self) -> StoredForm:
+        """Return the form of `base`."""
+        return self.base.form
+
+    @property
+    def learns_codebook(self) -> bool:
+        """Return False: a codebook is learned and trained for the values themselves."""
+        return False
+
+    @property
+    def splits_into_rows(self) -> bool:
+        """Return the value of `base`."""
+        return self.base.splits_into_rows
+
+    @property
+    def shared_rows(self) -> int:
+        """Return the value of `base`."""
+        return self.base.shared_rows
+
+
+@dataclass(frozen=True)
+class Sparse(OnBase):
     """A format whose arrays keep N of every M values along the last reduction axis; all others are zero.
 
     Parameters
@@ -70,7 +105,6 @@ class Sparse(Format):
     ('int8+2:4', '1:8')
     """
 
-    base: Format
     n: int
     m: int
 
@@ -98,34 +132,6 @@ class Sparse(Format):
                 f"Sparse: {self.base} has groups of {self.base.group} values, not a multiple of the {self.n} kept "
                 f"of every {self.m}"
             )
-
-    @property
-    def bits(self) -> int:  # type: ignore[override]
-        return self.base.bits
-
-    @property
-    def group(self) -> int | None:  # type: ignore[override]
-        return self.base.group
-
-    @property
-    def form(self) -> StoredForm:
-        """Return the form of `base`."""
-        return self.base.form
-
-    @property
-    def learns_codebook(self) -> bool:
-        """Return False: a codebook under a pattern is not learned or trained separately."""
-        return False
-
-    @property
-    def splits_into_rows(self) -> bool:
-        """Return the value of `base`."""
-        return self.base.splits_into_rows
-
-    @property
-    def shared_rows(self) -> int:
-        """Return the value of `base`."""
-        return self.base.shared_rows
 
     @property
     def is_plain(self) -> bool:
