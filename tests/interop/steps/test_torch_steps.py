@@ -272,12 +272,11 @@ def test_learned_rounding_is_better_than_its_start_and_the_same_in_each_run() ->
     options = {"inputs": batches, "activations": "int8"}
     start = ht.convert(model, "int3-g16", method="gptq", **{**options, "inputs": batches[:3]})
     small = ht.convert(model, "int3-g16", method="learned", steps=60, **options)
-    assert output_db(model, small, x) > output_db(model, start, x) + 0.5
+    assert output_db(model, small, x) > output_db(model, start, x) + 1.5
     again = ht.convert(model, "int3-g16", method="learned", steps=60, **options)
     state, other = small.state_dict(), again.state_dict()
     assert [*state] == [*other] and all(torch.equal(state[name], other[name]) for name in state)
     assert not torch.equal(state["0.gate.weight.codes"], start.state_dict()["0.gate.weight.codes"])
-    assert torch.equal(state["0.gate.weight.scales"], start.state_dict()["0.gate.weight.scales"])
     assert len(ht.report(small).table) == 7
 
 
