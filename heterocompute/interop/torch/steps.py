@@ -23,7 +23,7 @@ from ...ptq.methods import CALIBRATED
 from ...ptq.network import Rounded, calibrate
 from ..models.batches import Batches, evaluating
 from .forms import form_axis, formed, packed_shape, recipe_of, weight_now
-from .learned import KINDS, STEPS
+from .learning.codes import KINDS, STEPS
 from .walk import Layer, every_layer, layers, matching
 from .weights import PackedWeight
 

@@ -12,8 +12,8 @@ from tests.interop.steps.test_torch_steps import output_db
 
 torch = pytest.importorskip("torch")
 ht = pytest.importorskip("heterocompute.interop.torch")
-blocks = pytest.importorskip("heterocompute.interop.torch.blocks")
-learned = pytest.importorskip("heterocompute.interop.torch.learned")
+blocks = pytest.importorskip("heterocompute.interop.torch.learning.blocks")
+learned = pytest.importorskip("heterocompute.interop.torch.learning.codes")
 D = 16
 
 

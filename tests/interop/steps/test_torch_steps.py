@@ -11,7 +11,7 @@ import heterocompute as hc
 
 torch = pytest.importorskip("torch")
 ht = pytest.importorskip("heterocompute.interop.torch")
-learned = pytest.importorskip("heterocompute.interop.torch.learned")
+learned = pytest.importorskip("heterocompute.interop.torch.learning.codes")
 D = 32
 
 

@@ -19,21 +19,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...arrays.quantized import QuantizedArray
-from ...base.errors import WrongValue
-from ...files.selection import escaped
-from ...products.columns import to_columns
-from ...products.grid import Grid
-from ...products.grid_of import check_grid, grid_of
-from ...ptq.gptq import Options, rounded_layer
-from ..models.calibration import calibrated, calibrated_in_pairs
+from ....arrays.quantized import QuantizedArray
+from ....base.errors import WrongValue
+from ....files.selection import escaped
+from ....products.columns import to_columns
+from ....products.grid import Grid
+from ....products.grid_of import check_grid, grid_of
+from ....ptq.gptq import Options, rounded_layer
+from ...models.calibration import calibrated, calibrated_in_pairs
+from ..forms import formed_of
+from ..judging import Divided
+from ..rounding import fake_quantize
+from ..turned import TurnedLinear
+from ..walk import Layer, every_layer
+from ..weights import PackedWeight
 from .blocks import Recorded, Repeated, blocks_of, cloned, compared, floats_of, order_of, record
-from .forms import formed_of
-from .judging import Divided
-from .rounding import fake_quantize
-from .turned import TurnedLinear
-from .walk import Layer, every_layer
-from .weights import PackedWeight
 
 Array = np.ndarray[Any, Any]
 

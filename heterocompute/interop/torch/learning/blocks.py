@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..models.batches import evaluating
-from ..models.calibration import tokens_of
+from ...models.batches import evaluating
+from ...models.calibration import tokens_of
 
 Array = np.ndarray[Any, Any]
 Call = tuple[tuple[Any, ...], dict[str, Any]]
