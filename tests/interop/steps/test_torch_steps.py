@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,33 @@ def test_the_gate_is_the_exhaustive_search(at_least: float) -> None:
                 *one.parameters(), *one.buffers()))  # fmt: skip
     assert gate.passed and scores[gate.recipe] == min(scores.values())
     assert gate.evaluations <= 5 and gate.recipe in str(gate) and gate.score == float(cosine(small))
+
+
+def test_the_gate_records_inputs_only_for_methods_that_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batches, _ = network(outliers=2.0)
+    conversion = importlib.import_module("heterocompute.interop.torch.conversion")
+    rounded, calls = conversion.rounded_network, list[str]()
+
+    def counted(*args: Any, method: str, **options: Any) -> Any:
+        calls.append(method)
+        return rounded(*args, method=method, **options)
+
+    monkeypatch.setattr(conversion, "rounded_network", counted)
+    ladder = ["int2-g16", ("int3-g16", "search"), ("int4-g16", "gptq"), "int8"]
+    small, gate = ht.convert(model, ladder, accept=lambda one: 1.0, at_least=0.5, inputs=batches)
+    assert gate.passed and set(calls) <= {"gptq"}
+    assert torch.equal(small[0].gate.weight.dequantize(), ht.convert(model, "int2-g16")[0].gate.weight.dequantize())
+    calls.clear()
+    ht.convert(model, ["int2-g16", "int8"], accept=lambda one: 1.0, at_least=0.5, inputs=batches, mix=True)
+    assert calls  # the order of a mixture is that of the errors of outputs
+
+
+@pytest.mark.parametrize("format", ["int4+had", {"*": "int4+had"}])
+def test_rotated_formats_of_quantize_are_refused_in_its_name(format: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"quantize: format is 'int4\+had', which rotates .* convert of PyTorch modules"
+    ):
+        hc.ptq.quantize(torch.nn.Linear(64, 8), torch.randn(32, 64), format)
 
 
 @pytest.mark.parametrize("ladder", [["int2-g16", "int8"], [("int2-g16", "gptq")]])
