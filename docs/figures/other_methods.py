@@ -168,7 +168,7 @@ def brevitas(bed: Bed, fmt: str, method: str, narrow: bool, activations: str | N
     return model
 
 
-def auto_round(bed: Bed, fmt: str, steps: int) -> Any:
+def auto_round(bed: Bed, fmt: str, steps: int, activations: str | None) -> Any:
     """Round a copy by auto-round."""
     from auto_round import AutoRound
 
@@ -177,11 +177,15 @@ def auto_round(bed: Bed, fmt: str, steps: int) -> Any:
     kept = {n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)} - {*bed.names()}
     ids = torch.cat([one["input_ids"] for one in bed.calibration if one["input_ids"].shape[1] == LENGTH])
     chosen = ",".join(one.rstrip(".") for one in bed.blocks)
+    more: dict[str, Any] = {}
+    if activations:
+        more = {"act_bits": int(activations.removeprefix("int")), "act_group_size": -1, "act_sym": True}
+        more |= {"act_dynamic": True, "act_data_type": "int"}
     running = AutoRound(
         model, bed.tokenizer, bits=int(head.removeprefix("int")), group_size=int(group or -1), sym=True, iters=steps,
         seqlen=LENGTH, nsamples=len(ids), batch_size=4, dataset=[*ids.split(1)], device_map="cpu", amp=False,
         enable_torch_compile=False,
-        layer_config={name: {"bits": 16} for name in kept}, to_quant_block_names=chosen,
+        layer_config={name: {"bits": 16, "act_bits": 16} for name in kept}, to_quant_block_names=chosen, **more,
     )  # fmt: skip
     return running.quantize()[0]
 
@@ -191,17 +195,20 @@ def calls(
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield the rounding functions, the methods of both packages interleaved."""
     recipe = {f"{block}*": fmt for block in bed.blocks}
-    for method in methods:
+    for text in methods:
+        method, _, share = text.partition(":")  # gptq:0.1 has a shrinkage of 0.1
         if method == "auto-round":
-            yield method, lambda: auto_round(bed, fmt, steps)
+            yield text, lambda: auto_round(bed, fmt, steps, activations)
             continue
         more: dict[str, Any] = {"activations": activations}
         if method != "rtn":
             more |= {"method": method, "inputs": bed.calibration}
         if method == "learned":
             more |= {"steps": steps}
-        yield method, lambda more=more: ht.convert(copy.deepcopy(bed.model), recipe, **more)
-        if method in METHODS and "+" not in fmt and (fmt == "mxfp4" or fmt.startswith("int")):
+        if share:
+            more |= {"shrinkage": float(share)}
+        yield text, lambda more=more: ht.convert(copy.deepcopy(bed.model), recipe, **more)
+        if text in METHODS and "+" not in fmt and (fmt == "mxfp4" or fmt.startswith("int")):
             yield f"brevitas {method}", lambda method=method: brevitas(bed, fmt, method, narrow, activations)
 
 
@@ -210,7 +217,9 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("model", type=Path, help="folder of MiniLM, or file of SmolLM2")
     parser.add_argument("--format", default="int4-g32")
-    parser.add_argument("--methods", default=",".join(METHODS), help="further methods: search, learned, auto-round")
+    parser.add_argument(
+        "--methods", default=",".join(METHODS), help="also search, learned, auto-round; gptq:0.1 has a shrinkage"
+    )
     parser.add_argument("--blocks", default="4,5")
     parser.add_argument("--texts", type=int, default=20, help="texts that calibrate, and texts of each that judge")
     parser.add_argument("--steps", type=int, default=50, help="steps of learned rounding and of auto-round")

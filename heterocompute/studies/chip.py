@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats import Format
+from ..formats import Format, is_rotated, unrotated
 
 CONTEXT = 4096  # tokens before the decoded one, at most the model's context
 
@@ -31,13 +31,14 @@ def decoding(
     -------
     dict
         ``tokens_per_s``: 1 / (sum of the rooflines of all matmuls and attentions) of one sequence after `CONTEXT`
-        tokens. Each weight, key and value is read once, and the experts of one token alone. ``kv_bytes``: keys and
-        values of these tokens.
+        tokens. Each weight, key and value is read once, and the experts of one token alone. A cache with ``+had``
+        rotates the queries, keys and values of the token, and its outputs. ``kv_bytes``: keys and values of these
+        tokens.
     """
     from ..hardware.cost.pairing import format_columns  # 60 ms
 
     s, lookup = net.shape, "token_embd.weight" if "output.weight" in net.roles else None
-    matrices, attentions, held = [], [], 0.0
+    matrices, attentions, held, turned = [], [], 0.0, 0.0
     unknown = any(isinstance(one, np.ndarray) for one in changed.values())  # values of a function
     for role, name in net.roles.items():
         array = changed.get(name, net.weights[name])
@@ -51,9 +52,11 @@ def decoding(
     for window in s.windows:
         seen = min(CONTEXT, s.context, CONTEXT if window is None else window)
         stored = 2 * math.prod(s.cached) * seen * bits / 8
-        attentions.append((s.attended, seen, round(stored), cache))
+        attentions.append((s.attended, seen, round(stored), unrotated(cache)))
+        heads, width = s.cached
+        turned += 2 * (s.heads + heads) * width * math.log2(width) if is_rotated(cache) else 0.0
         held += stored
-    times = [format_columns(chip, matrices, activations), format_columns(chip, attentions, None)]
+    times = [format_columns(chip, matrices, activations), format_columns(chip, attentions, None, turned)]
     total = (
         None if unknown or any(one["device_us"] is None for one in times) else sum(one["device_us"] for one in times)
     )

@@ -120,7 +120,7 @@ def study_text(request: Request) -> Study:
                 each = net.judged(ids, [({name: q},) for name, q in made.items()], compare=True, states=states)
             columns = [
                 {} if chip in (None, "mac")
-                else decoding(net, chip, made, kind, unrotated(cache), _cache_bits(net, cache))
+                else decoding(net, chip, made, kind, cache, _cache_bits(net, cache))
                 for _, kind, cache, _ in ways
             ]  # fmt: skip
             return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -317,3 +318,13 @@ def test_rounding_to_what_has_no_place(tmp_path):
         with pytest.raises(NotRepresentable, match=why):
             convert_checkpoint(tmp_path / "a.safetensors", tmp_path / "out", layout, lossy=lossy)
     assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+@pytest.mark.parametrize("layout", ["heterocompute", "gguf", "gptq"])
+def test_rotated_weights_are_refused_by_name(tmp_path: Path, layout: str) -> None:
+    w = np.random.default_rng(0).standard_normal((64, 128), dtype=np.float32)
+    hc.save(tmp_path / "in.safetensors", {"w": hc.quantize(w, "int4-g32+had")})
+    out = tmp_path / ("out.gguf" if layout == "gguf" else "out.safetensors")
+    with pytest.raises(ValueError, match=r"conversions do not keep int4-g32\+had, whose values are rotated"):
+        hc.convert_checkpoint(tmp_path / "in.safetensors", out, layout)
+    assert not out.exists()

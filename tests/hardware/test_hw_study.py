@@ -8,6 +8,7 @@ from common import bad_argument
 
 import heterocompute as hc
 from heterocompute import hardware as hw
+from heterocompute.hardware.silicon.gate_costs import float_add
 
 WEIGHTS = {"a": np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32),
            "b": np.random.default_rng(1).standard_normal((32, 8, 3, 3)).astype(np.float32)}  # fmt: skip
@@ -58,3 +59,17 @@ def test_ones_own_device_and_what_is_missing() -> None:
 def test_names_of_the_new_columns_are_taken() -> None:
     with bad_argument(ValueError, "evaluate", "value"):
         hc.study(WEIGHTS, ["int8"], evaluate=lambda weights: {"mac_pj": 1.0})
+
+
+@pytest.mark.parametrize(("text", "block"), [("int4-g32+had", 128), ("int4-g32+had16", 16)])
+def test_rotated_formats_add_the_additions_of_their_inputs(text: str, block: int) -> None:
+    weights = {"a": WEIGHTS["a"]}
+    slow = hw.Device("slow", peak={"int8": 4e9, "fp32": 1e9}, bandwidth=1e15)
+    plain, turned = (hc.study(weights, [one], device=slow).table[-1] for one in ("int4-g32", text))
+    additions = 128 * np.log2(block)
+    assert turned["device_us"] - plain["device_us"] == pytest.approx(1e6 * additions / 1e9)
+    assert turned["bytes"] == plain["bytes"]
+    plain, turned = (hc.study(weights, [one], device="mac").table[-1] for one in ("int4-g32", text))
+    for key, part in (("mac_pj", "energy"), ("mac_um2", "area")):
+        share = getattr(float_add(24), part) * np.log2(block) / 64
+        assert turned[key] - plain[key] == pytest.approx(share)

@@ -170,6 +170,15 @@ def test_a_chip_decodes_tokens(net: Any) -> None:
     assert "tokens_per_s" not in hc.study(net, ["int4"], text=IDS, device="mac").table[0]
 
 
+def test_a_chip_rotates_the_heads_of_a_cache(net: Any) -> None:
+    slow = hw.Device("slow", peak={"fp32": 1e6}, bandwidth=1e15)
+    found = hc.study(net, [], text=IDS, kv_cache=["int4-g16", "int4-g16+had"], device=slow).table
+    heads, width = net.shape.cached
+    additions = len(net.shape.windows) * 2 * (net.shape.heads + heads) * width * np.log2(width)
+    gap = 1 / found[2]["tokens_per_s"] - 1 / found[1]["tokens_per_s"]
+    assert gap == pytest.approx(additions / 1e6) and found[2]["kv_bytes"] == found[1]["kv_bytes"]
+
+
 def test_which_matrix_hurts(net: Any) -> None:
     found = hc.study(net, ["int3-g16", {"*ffn*": "int2-g16"}], text=IDS, include=["*"], per_layer=True)
     rows = found.alone

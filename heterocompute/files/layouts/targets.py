@@ -224,6 +224,8 @@ def why_not(layout: Layout, name: str, weight: Weight, tried: Sequence[str]) -> 
     if tried:
         return tried[0]
     if weight.array is None and weight.blocks is None:
+        if "+had" in weight.declared:
+            return f"conversions do not keep {weight.declared}, whose values are rotated: copy the file, or round again"
         return f"no format here holds {weight.declared}"
     target = target_of(weight)
     declared = refusal_of(layout, name, weight.shape, target)

@@ -8,9 +8,10 @@ from typing import Any
 
 from ...base.errors import WrongValue
 from ...base.lazy import renamed
-from ...formats import Format, is_function
+from ...formats import Format, format as parse_format, is_function, is_rotated, unrotated
 from ..chips.chip import Device
 from ..chips.database import device as find_device
+from ..silicon.gate_costs import float_add
 from ..silicon.mac import mac
 from ..silicon.operands import Operand, operand
 
@@ -70,6 +71,7 @@ def format_columns(
     chip: str | Device,
     tensors: Iterable[tuple[int, int, int, str | Format | None]],
     activations: str | Format | None,
+    additions: float = 0.0,
 ) -> dict[str, Any]:
     """Return the columns that a study adds to a row: the modelled cost of one product of each tensor with one row.
 
@@ -78,7 +80,10 @@ def format_columns(
     chip : str or Device
         ``"mac"`` is the arithmetic alone, at 45 nm.
     tensors : iterable of (rows, columns, stored bytes, format)
-        Weights as matrices (outputs, reduction); a format of None are floats as they came.
+        Weights as matrices (outputs, reduction); a format of None are floats as they came. For a rotated format the
+        input of the product is rotated in the call: log2 of the block additions in fp32 per value, and no bytes.
+    additions : float, optional
+        Further additions of a device, such as those of rotated queries.
 
     Returns
     -------
@@ -97,22 +102,39 @@ def format_columns(
         costs = [
             (
                 rows * columns / total,
-                mac("fp32" if fmt is None else fmt, activations or "fp32", _sum_bits(fmt, activations)),
+                mac("fp32" if fmt is None else unrotated(fmt), activations or "fp32", _sum_bits(fmt, activations)),
+                float_add(24) * (turning(columns, fmt) / max(rows * columns, 1)),
             )
             for rows, columns, _, fmt in listed
         ]
         return {
-            "mac_pj": math.fsum(share * cost.energy_pj for share, cost in costs),
-            "mac_um2": math.fsum(share * cost.area_um2 for share, cost in costs),
+            "mac_pj": math.fsum(share * (cost.energy_pj + turn.energy) for share, cost, turn in costs),
+            "mac_um2": math.fsum(share * (cost.area_um2 + turn.area) for share, cost, turn in costs),
         }
     one = find_device(chip)
-    seconds = []
+    adding = one.peak(product_dtype(one, None, None))
+    seconds = [additions / adding]
     for rows, columns, stored_bytes, fmt in listed:
-        dtype = product_dtype(one, fmt, activations)
+        dtype = product_dtype(one, unrotated(fmt), activations)
         moved = stored_bytes + 2 * columns + 2 * rows  # 16-bit activations
-        seconds.append(max(2 * rows * columns / one.peak(dtype), moved / one.need("bandwidth")))
+        operating = 2 * rows * columns / one.peak(dtype) + turning(columns, fmt) / adding
+        seconds.append(max(operating, moved / one.need("bandwidth")))
     time = math.fsum(seconds)
     return {"device_us": 1e6 * time, "device_uj": None if one.tdp is None else 1e6 * time * one.tdp}
+
+
+def turning(columns: int, fmt: str | Format | None) -> float:
+    """Return the additions that rotate a row of a product's input, 0 for a format without rotation.
+
+    Examples
+    --------
+    >>> turning(4096, "int4-g32+had"), turning(4096, "int4-g32")
+    (32768.0, 0.0)
+    """
+    found = parse_format(fmt) if isinstance(fmt, str) else fmt
+    if found is None or not is_rotated(found):
+        return 0.0
+    return columns * math.log2(found.block_of(columns, "format"))
 
 
 def _sum_bits(weights: str | Format | None, activations: str | Format | None) -> int | None:

@@ -116,7 +116,7 @@ def calibrated_in_pairs(
     for index, batch in enumerate(source):
         second = seconds[1 if held is None and index % EVERY == EVERY - 1 else 0]
         for one, net, own in ((first, model, layers[0]), (second, small, layers[1])):
-            one.keep = _tokens(batch)
+            one.keep = tokens_of(batch)
             with recording(net, one, own):
                 source.run(net, batch, index)
             one.forget()
@@ -142,7 +142,7 @@ def _record(model: object, batches: Batches, weights: list[Layer], recorders: li
     """Run each batch with one recorder; with two recorders, the second gets every fourth batch."""
     for index, batch in enumerate(batches):
         recorder = recorders[-1 if index % EVERY == EVERY - 1 else 0]
-        recorder.keep = _tokens(batch)
+        recorder.keep = tokens_of(batch)
         with recording(model, recorder, weights):
             batches.run(model, batch, index)
         recorder.forget()
@@ -162,7 +162,7 @@ def _calibration(recorders: list[ProductRecorder], order: list[str]) -> Calibrat
     return found[0]
 
 
-def _tokens(batch: object) -> Any:
+def tokens_of(batch: object) -> Any:
     """Return a mask of the tokens of a batch, from its attention mask; None if it has none."""
     mask = batch.get("attention_mask") if hasattr(batch, "get") else None
     if mask is None or len(mask.shape) != 2:

@@ -83,7 +83,7 @@ def rounded(
 
 def _formats(model: object, layers: list[Layer], formats: object) -> Callable[[str], Format | None]:
     """Return the function from a weight's name to its format: patterns match weights or modules."""
-    recipe = recipe_of(formats)
+    recipe = recipe_of(formats, name="quantize")
     if isinstance(formats, Mapping):
         check_matches(model, layers, recipe, "quantize")
     of_layer = matching({pattern: (fmt,) for pattern, fmt in recipe.items()})

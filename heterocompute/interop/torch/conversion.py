@@ -23,7 +23,7 @@ from .carrying import copied
 from .folding import folded
 from .forms import formed_of, packed_of, packed_shape, recipe_of, replaced, unsaved, weight_now
 from .judging import Divided
-from .learned import learned
+from .learning.codes import learned
 from .residual import residual
 from .steps import REPORTS, Steps, accepted, biases_of, checked, judged_again, reported, take_parameters, without
 from .turned import BLOCK, turned_by_format, turned_online

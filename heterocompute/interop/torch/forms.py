@@ -31,28 +31,30 @@ from .walk import Layer
 from .weights import PackedWeight
 
 
-def recipe_of(format: object, rotated: bool = False) -> dict[str, Format | QuantizedArray | None]:
+def recipe_of(
+    format: object, rotated: bool = False, name: str = "convert"
+) -> dict[str, Format | QuantizedArray | None]:
     """Return a format, a recipe or a rounding of a model as a dict from patterns to formats or rounded weights.
 
-    `rotated`: also formats with ``+had``.
+    `rotated`: also formats with ``+had``. `name` is that of the caller, for errors.
     """
     rounded = getattr(format, "weights", None)
     if isinstance(rounded, Mapping):
-        for name, value in rounded.items():
+        for key, value in rounded.items():
             if isinstance(value, RotatedArray):
                 raise WrongValue(
-                    f"convert: format has {quoted(name)} rounded to {value.format}, expected arrays without rotation: "
+                    f"{name}: format has {quoted(key)} rounded to {value.format}, expected arrays without rotation: "
                     "method= and inputs= round to such formats"
                 )
-        return {escaped(name): value for name, value in rounded.items() if isinstance(value, QuantizedArray)}
+        return {escaped(key): value for key, value in rounded.items() if isinstance(value, QuantizedArray)}
     if isinstance(format, Mapping):
         patterns(format)
         found = parse_recipe(format, also=(QuantizedArray,))
         for fmt in found.values():
             if is_rotated(fmt) and not rotated:
-                raise fmt.refusal("convert: format")
+                raise fmt.refusal(f"{name}: format")
         return found
-    return {"*": as_format(format, "convert: format", rotated=rotated)}
+    return {"*": as_format(format, f"{name}: format", rotated=rotated)}
 
 
 def weight_now(layer: Layer, name: str = "convert") -> torch.Tensor:

@@ -59,6 +59,10 @@ class Divided:
         held = self.count // EVERY or 1
         return -(-ROWS // max(self.count - held, 1))
 
+    def returns_floats(self, model: Any) -> bool:
+        """Tell whether the model returns floats for the first batch."""
+        return bool(answer_of(model, self.source, self.first))
+
     def errors(self, model: Any, others: Sequence[Any]) -> list[float]:
         """Return the relative squared error of the outputs of each model on the held-out batches."""
         wholes: dict[int, float] = {}

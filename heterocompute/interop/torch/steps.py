@@ -23,11 +23,12 @@ from ...ptq.methods import CALIBRATED
 from ...ptq.network import Rounded, calibrate
 from ..models.batches import Batches, evaluating
 from .forms import form_axis, formed, packed_shape, recipe_of, weight_now
-from .learned import KINDS, STEPS
+from .learning.codes import KINDS, STEPS
 from .walk import Layer, every_layer, layers, matching
 from .weights import PackedWeight
 
-METHODS = ("rtn", "search", "awq", *CALIBRATED, "learned")
+UNCALIBRATED = ("rtn", "search")
+METHODS = (*UNCALIBRATED, "awq", *CALIBRATED, "learned")
 ROTATIONS = ("residual", "online")
 # Of layers that no step has looked at, in the columns of moved scales and of rotations.
 OTHERS = {"alpha": None, "left": "it is no linear layer", "rotated": 0, "kept": "it is no linear layer"}
@@ -231,6 +232,8 @@ def accepted(
             else "correct_bias changes biases of"
         )
         raise WrongValue(f"convert: mix puts layers of two models together, and {why} layers; expected one of them")
+    # Inputs of methods without calibration are only reported, except in mixtures: their Hessians take time.
+    reads = mixes or options["correct_bias"] or any(options[key] is not None for key in ("smooth", "rotate"))
     best: dict[int, Any] = {}
     failed: dict[int, Any] = {}  # for mix the one with the best score
     times: dict[int, float] = {}
@@ -239,7 +242,9 @@ def accepted(
     def judged(i: int) -> float:
         more = learning if steps[i].method == "learned" else {}
         more = more | shrunk if steps[i].method in (*CALIBRATED, "learned") else more
-        small = convert(model, steps[i].formats, method=steps[i].method, **options, **more)
+        if steps[i].method in UNCALIBRATED and not reads:
+            more = more | {"inputs": None}
+        small = convert(model, steps[i].formats, method=steps[i].method, **{**options, **more})
         score = scored(accept, small, "convert")
         if run is not None:
             times[i] = milliseconds(lambda: run(small))

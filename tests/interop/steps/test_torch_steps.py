@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import heterocompute as hc
 
 torch = pytest.importorskip("torch")
 ht = pytest.importorskip("heterocompute.interop.torch")
-learned = pytest.importorskip("heterocompute.interop.torch.learned")
+learned = pytest.importorskip("heterocompute.interop.torch.learning.codes")
 D = 32
 
 
@@ -153,6 +154,33 @@ def test_the_gate_is_the_exhaustive_search(at_least: float) -> None:
     assert gate.evaluations <= 5 and gate.recipe in str(gate) and gate.score == float(cosine(small))
 
 
+def test_the_gate_records_inputs_only_for_methods_that_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batches, _ = network(outliers=2.0)
+    conversion = importlib.import_module("heterocompute.interop.torch.conversion")
+    rounded, calls = conversion.rounded_network, list[str]()
+
+    def counted(*args: Any, method: str, **options: Any) -> Any:
+        calls.append(method)
+        return rounded(*args, method=method, **options)
+
+    monkeypatch.setattr(conversion, "rounded_network", counted)
+    ladder = ["int2-g16", ("int3-g16", "search"), ("int4-g16", "gptq"), "int8"]
+    small, gate = ht.convert(model, ladder, accept=lambda one: 1.0, at_least=0.5, inputs=batches)
+    assert gate.passed and set(calls) <= {"gptq"}
+    assert torch.equal(small[0].gate.weight.dequantize(), ht.convert(model, "int2-g16")[0].gate.weight.dequantize())
+    calls.clear()
+    ht.convert(model, ["int2-g16", "int8"], accept=lambda one: 1.0, at_least=0.5, inputs=batches, mix=True)
+    assert calls  # the order of a mixture is that of the errors of outputs
+
+
+@pytest.mark.parametrize("format", ["int4+had", {"*": "int4+had"}])
+def test_rotated_formats_of_quantize_are_refused_in_its_name(format: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"quantize: format is 'int4\+had', which rotates .* convert of PyTorch modules"
+    ):
+        hc.ptq.quantize(torch.nn.Linear(64, 8), torch.randn(32, 64), format)
+
+
 @pytest.mark.parametrize("ladder", [["int2-g16", "int8"], [("int2-g16", "gptq")]])
 def test_a_mixture_of_two_recipes_is_good_enough(ladder: Any) -> None:
     model, batches, x = network(outliers=2.0)
@@ -272,12 +300,11 @@ def test_learned_rounding_is_better_than_its_start_and_the_same_in_each_run() ->
     options = {"inputs": batches, "activations": "int8"}
     start = ht.convert(model, "int3-g16", method="gptq", **{**options, "inputs": batches[:3]})
     small = ht.convert(model, "int3-g16", method="learned", steps=60, **options)
-    assert output_db(model, small, x) > output_db(model, start, x) + 0.5
+    assert output_db(model, small, x) > output_db(model, start, x) + 1.5
     again = ht.convert(model, "int3-g16", method="learned", steps=60, **options)
     state, other = small.state_dict(), again.state_dict()
     assert [*state] == [*other] and all(torch.equal(state[name], other[name]) for name in state)
     assert not torch.equal(state["0.gate.weight.codes"], start.state_dict()["0.gate.weight.codes"])
-    assert torch.equal(state["0.gate.weight.scales"], start.state_dict()["0.gate.weight.scales"])
     assert len(ht.report(small).table) == 7
 
 

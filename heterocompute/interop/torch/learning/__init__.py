@@ -1,0 +1,1 @@
+"""Learned rounding: blocks of a model, and their codes."""
