@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .record import ATTENTION, Family, Kind, Windows
+from .kind import Kind, Windows
+from .record import ATTENTION, Family
 
 INNER = ("ffn_up", "ffn_down")
 TABLES = {"token_embd": "embeddings.word_embeddings", "token_types": "embeddings.token_type_embeddings",

@@ -12,7 +12,8 @@ from typing import Any
 
 from ..base.errors import shown
 from .keys import Keys
-from .record import LOGIT_CAPS, Experts, Family, Kind
+from .kind import Experts, Kind
+from .record import LOGIT_CAPS, Family
 
 MAX_LAYERS = 4096
 MAX_HEADS, MAX_EXPERTS = 1 << 16, 1 << 12

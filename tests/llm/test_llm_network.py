@@ -161,7 +161,7 @@ def test_experts_are_one_call(kind: str, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_equal_scores_of_experts_are_picked_in_order(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_scores_of_experts_in_order(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, net = np.random.default_rng(seed), with_experts(tmp_path / "m.gguf")
     routers = {name: rng.integers(-1, 2, np.shape(w)).astype(np.float32) * (rng.random((len(w), 1)) < 0.6)
                for name, w in net.weights.items() if "ffn_gate_inp" in name}  # fmt: skip

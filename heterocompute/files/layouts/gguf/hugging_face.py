@@ -20,8 +20,9 @@ import numpy as np
 
 from ....base.errors import WrongValue
 from ....base.texts import quoted
+from ....families.kind import Kind
 from ....families.known import TEMPERATURE
-from ....families.record import HF_NAMES, Kind
+from ....families.record import HF_NAMES
 from ....families.table import ENCODER_GGUF, GGUF
 from ....zoo.llm.arranged import is_turned, order_of
 from ....zoo.llm.configuration import ACTIVATIONS, of_config
