@@ -135,6 +135,10 @@ class Family:
         Roles whose tensors have another name in GGUF.
     period : int or None
         GGUF without a pattern: every `period`-th layer sees all positions, 0: none does; None: no layer has a window.
+    is_two_sided : bool
+        The key of a window counts the tokens on both sides of a token; otherwise on one side, the token included.
+    begins_global : bool
+        The first of `period` layers sees all positions, otherwise the last.
     window : int
         Default size of the window in a GGUF file; 0: all positions.
     local_base : float or None
@@ -226,6 +230,8 @@ class Family:
     layer: Mapping[str, str] = field(default_factory=dict)
     gguf: Mapping[str, str] = field(default_factory=dict)
     period: int | None = 0
+    is_two_sided: bool = False
+    begins_global: bool = False
     window: int = 0
     local_base: float | None = None
     caps: Mapping[str, float | None] = field(default_factory=dict)
