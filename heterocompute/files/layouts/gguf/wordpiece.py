@@ -47,8 +47,8 @@ def encoder_keys(folder: str, config: Mapping[str, Any], shape: Shape, notes: li
     declared = json_object(place, MAX_TOKENIZER)
     model, normal = declared.get("model"), declared.get("normalizer")
     if isinstance(model, Mapping) and model.get("type") == "BPE":
-        found = vocabulary_keys(folder, config, shape.vocabulary, notes, encoder=True)
-        return found | _pooling(folder, shape)
+        keys = vocabulary_keys(folder, config, shape.vocabulary, notes, encoder=True)
+        return keys | _pooling(folder, shape)
     if (
         not isinstance(model, Mapping)
         or model.get("type") != "WordPiece"
