@@ -4,6 +4,49 @@
 
 #include "hc.h"
 
+/* A stack (experts, rows, columns): packed over the columns, or floats. NULL both: there is none. */
+typedef struct {
+    const hc_packed *packed;
+    const float *data;
+    int64_t rows, columns;
+    const float *bias; /* (experts, rows), or NULL */
+} hc_stack;
+
+/* out[t] = sum of share[t][j] * down(act(gate(x[t]), up(x[t]))) over the experts picked[t][j], in ascending order of the
+ * experts. gate_up replaces gate and up: first all rows of gate, then of up, or `interleaved` rows.
+ *
+ *   act(g, u) = kind(g) * u                                                   limit = 0
+ *   act(g, u) = (clip(u) + 1) * (min(g) * sigmoid(alpha * min(g)))            otherwise, with bounds of +-limit
+ *
+ * Each step is rounded by itself. A product that refuses a value of x returns HC_VALUE; out is then unspecified. */
+typedef struct {
+    int64_t tokens, width, hidden, experts, used;
+    const float *x;        /* (tokens, width) */
+    const int64_t *picked; /* (tokens, used), from 0 to experts - 1, each once in a row */
+    const float *shares;
+    float *out;
+    hc_stack gate, up, gate_up, down;
+    hc_layer_kind kind;
+    bool interleaved;
+    float alpha, limit;
+    const hc_format *activations; /* or NULL */
+} hc_experts;
+hc_status hc_run_experts(const hc_run *run, const hc_experts *given, hc_error *error);
+
+/* The choice of experts: scores = from (rows, width) @ router + bias; x is rounded to `activations` if there are any.
+ * Each row has the `used` largest scores, a NaN last, of equal ones the first. Their shares are a softmax of these scores,
+ * or, if not `sums_to_one`, their part of the softmax of all scores; then times factor, if it is not 1. */
+typedef struct {
+    hc_experts experts; /* without tokens, x, picked, shares and out */
+    hc_operand router;  /* (width, experts) */
+    const float *bias;  /* (experts), or NULL */
+    bool sums_to_one;
+    float factor;
+} hc_mixture;
+/* The experts of norm(x), whose sum is `to` (rows, width). */
+hc_status hc_run_mixture(const hc_run *run, const hc_mixture *mixture, int64_t rows, const float *from, float *to,
+                         hc_error *error);
+
 /* A whole layer of a language model (docs/llm.md), by the functions above and with their order of sums:
  *
  *   x += post(out(attention(rope(norm(q, k)), v)));  q, k, v = norm(x) Q, K, V, which join those of `held` tokens before
@@ -12,8 +55,8 @@
  * Options: each sum adds residual times its part. Without GATE the second line is down(gate(U)). `parallel`: the second
  * line reads the x of the first, by the first norm if it has none of its own. `centered`: norms are layer norms.
  * `whole_heads`: q and k are normalized over all heads together. Without cosine nothing is rotated. `turned`: k and v
- * contain heads after hc_rotate_heads, which q and the result of attention then are, too. Without DOWN there is no second
- * line: experts follow.
+ * contain heads after hc_rotate_heads, which q and the result of attention then are, too. With `mixture` the second line is
+ * post(mixture(norm(x))). Without it and without DOWN there is no second line: experts follow.
  *
  * Weights are (columns, rows) operands, as hc_matmul takes its right side. QKV and GATE_UP replace three or two weights
  * that have no operand of their own. Norms: NULL if there is none. k and v have room for all tokens: row (token, batch,
@@ -57,7 +100,8 @@ typedef struct {
     bool pairs, centered, parallel, whole_heads, turned;
     float epsilon, scale, cap, residual;
     const hc_format *activations;
-    const hc_packed *k, *v; /* (tokens, batch, kv_heads, head_width), or NULL: */
+    const hc_mixture *mixture; /* or NULL */
+    const hc_packed *k, *v;    /* (tokens, batch, kv_heads, head_width), or NULL: */
     float *k_floats, *v_floats;
 } hc_llm_layer;
 /* With run->n_threads = 0 each step chooses its number of threads. */
@@ -67,34 +111,5 @@ hc_status hc_run_llm_layer(const hc_run *run, const hc_llm_layer *layer, hc_erro
  * sums and differences of values whose distance is 1, 2, 4 ..., then the factor, each step rounded to float32. A second
  * call gives x again, except for rounding. */
 void hc_rotate_heads(const hc_run *run, int64_t rows, int64_t n, float *x);
-
-/* A stack (experts, rows, columns): packed over the columns, or floats. NULL both: there is none. */
-typedef struct {
-    const hc_packed *packed;
-    const float *data;
-    int64_t rows, columns;
-    const float *bias; /* (experts, rows), or NULL */
-} hc_stack;
-
-/* out[t] = sum of share[t][j] * down(act(gate(x[t]), up(x[t]))) over the experts picked[t][j], in ascending order of the
- * experts. gate_up replaces gate and up: first all rows of gate, then of up, or `interleaved` rows.
- *
- *   act(g, u) = kind(g) * u                                                   limit = 0
- *   act(g, u) = (clip(u) + 1) * (min(g) * sigmoid(alpha * min(g)))            otherwise, with bounds of +-limit
- *
- * Each step is rounded by itself. A product that refuses a value of x returns HC_VALUE; out is then unspecified. */
-typedef struct {
-    int64_t tokens, width, hidden, experts, used;
-    const float *x;        /* (tokens, width) */
-    const int64_t *picked; /* (tokens, used), from 0 to experts - 1, each once in a row */
-    const float *shares;
-    float *out;
-    hc_stack gate, up, gate_up, down;
-    hc_layer_kind kind;
-    bool interleaved;
-    float alpha, limit;
-    const hc_format *activations; /* or NULL */
-} hc_experts;
-hc_status hc_run_experts(const hc_run *run, const hc_experts *given, hc_error *error);
 
 #endif

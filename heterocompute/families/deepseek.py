@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .record import MLP, Experts, Family, Kind, Mixture
+from .kind import Experts, Kind, Mixture
+from .record import MLP, Family
 
 EXPERTS = Experts(
     64,

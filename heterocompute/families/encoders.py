@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .record import ATTENTION, Family, Kind, Windows
+from .kind import Kind, Windows
+from .record import ATTENTION, Family
 
 INNER = ("ffn_up", "ffn_down")
 TABLES = {"token_embd": "embeddings.word_embeddings", "token_types": "embeddings.token_type_embeddings",
@@ -62,8 +63,7 @@ ROBERTA_KIND = Kind("roberta", {**BERT_DEFAULTS, "pad_token_id": PADDING}, keys=
                     reads=("type_vocab_size",), biases=BERT.kinds[0].biases, implied=_of_roberta,
                     title="Roberta")  # fmt: skip
 ROBERTA = replace(
-    BERT, name="roberta", position_offset=PADDING + 1, skips_padding=True,
-    no_gguf="its tokenizers are not written",
+    BERT, name="roberta", alias="bert", position_offset=PADDING + 1, skips_padding=True,
     kinds=(ROBERTA_KIND, replace(ROBERTA_KIND, name="xlm-roberta", title="XLMRoberta")),
 )  # fmt: skip
 MODERNBERT = Family(
@@ -78,8 +78,8 @@ MODERNBERT = Family(
              base=160_000.0, has_local_rope=True, implied=_of_modernbert, title="ModernBert"),
     ),
     is_encoder=True, centered=True, activation="gelu_erf", embedding_norm=True, skips_first_norm=True,
-    fused=("attn_qkv", "ffn_gate_up"), local_base=10_000.0,
-    no_gguf="its tokenizer is not written", biases=("attn_qkv", "attn_output"),
+    fused=("attn_qkv", "ffn_gate_up"), gguf={"ffn_gate_up": "ffn_up"}, local_base=10_000.0, biases=(),
+    period=3, is_two_sided=True, begins_global=True, has_windows="read", has_output=False, alias="modern-bert",
     names={"token_embd": "embeddings.tok_embeddings", "token_embd_norm": "embeddings.norm",
            "output_norm": "final_norm"},
     layer={"attn_norm": "attn_norm", "attn_qkv": "attn.Wqkv", "attn_output": "attn.Wo", "ffn_norm": "mlp_norm",

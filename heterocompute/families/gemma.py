@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .record import ATTENTION, LOGIT_CAPS, POST_NORMS, Family, Kind, Windows
+from .kind import Kind, Windows
+from .record import ATTENTION, LOGIT_CAPS, POST_NORMS, Family
 
 ATTENTION_CAP, LOGIT_CAP = LOGIT_CAPS
 FLAG = {"attention_bias": ATTENTION}

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .record import ATTENTION, QKV, Experts, Family, Kind, Mixture, Windows
+from .kind import Experts, Kind, Mixture, Windows
+from .record import ATTENTION, QKV, Family
 
 FUSED = ("attn_qkv", "attn_output")
 INNER = ("ffn_up", "ffn_down")

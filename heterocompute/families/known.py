@@ -19,7 +19,7 @@ from typing import Any
 from ..base.errors import shown
 from ..base.texts import quoted
 from .keys import Keys
-from .record import Kind
+from .kind import Kind
 from .table import ENCODER_KINDS, RUN_KINDS
 
 READ = frozenset(

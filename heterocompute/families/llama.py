@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .record import ATTENTION, MLP, Experts, Family, Kind, Mixture, Windows
+from .kind import Experts, Kind, Mixture, Windows
+from .record import ATTENTION, MLP, Family
 
 LLAMA = Family(
     "llama",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from .kind import Experts, Kind, Mixture, Windows
 from .others import MULTIPLIERS
-from .record import ATTENTION, QKV, Experts, Family, Kind, Mixture, Windows
+from .record import ATTENTION, QKV, Family
 
 FLAG = {"attention_bias": ATTENTION}
 LISTED = ("w1", "w3", "w2")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .record import ATTENTION, MLP, QKV, Family, Kind, Windows
+from .kind import Kind, Windows
+from .record import ATTENTION, MLP, QKV, Family
 
 INNER = ("ffn_up", "ffn_down")
 FLAG = {"attention_bias": ATTENTION}

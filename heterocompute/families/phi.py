@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .record import Family, Kind, Windows
+from .kind import Kind, Windows
+from .record import Family
 
 PHI3 = Family(
     "phi3",

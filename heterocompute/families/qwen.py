@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .record import ATTENTION, QKV, Experts, Family, Kind, Mixture, Windows
+from .kind import Experts, Kind, Mixture, Windows
+from .record import ATTENTION, QKV, Family
 
 LATE = Windows(is_switched=True, is_listed=True, is_late=True)
 WINDOWS = {"sliding_window": 4096, "max_window_layers": 28}

@@ -12,7 +12,8 @@ from typing import Any
 
 from ..base.errors import shown
 from .keys import Keys
-from .record import LOGIT_CAPS, Experts, Family, Kind
+from .kind import Experts, Kind
+from .record import LOGIT_CAPS, Family
 
 MAX_LAYERS = 4096
 MAX_HEADS, MAX_EXPERTS = 1 << 16, 1 << 12
@@ -233,8 +234,9 @@ def _late(keys: Keys, by_rope: bool, layers: int) -> list[bool]:
     return [(i + 1) % step == 0 for i in range(layers)]
 
 
-def _periodic(layers: int, period: int) -> list[bool]:
-    return [not period or (i + 1) % period != 0 for i in range(layers)]
+def _periodic(layers: int, period: int, begins: bool = False) -> list[bool]:
+    """Tell for each layer whether it has a window: the last of `period` layers has none, or the first if `begins`."""
+    return [not period or (i + (not begins)) % period != 0 for i in range(layers)]
 
 
 def sizes_of_keys(
@@ -296,12 +298,14 @@ def _windows_of_keys(keys: Keys, family: Family, layers: int, listed: Callable[[
     window = keys.count(f"{family.architecture}.attention.sliding_window", family.window, low=0) or None
     if family.windowed_layers not in (0, layers):
         window = None
+    if window is not None and family.is_two_sided:
+        window = window // 2 + 1
     key = f"{family.architecture}.attention.sliding_window_pattern"
     flags = listed(key)
     if flags is None:
         if family.period is None:
             return (None,) * layers
-        flags = _periodic(layers, keys.count(key, family.period, low=0))
+        flags = _periodic(layers, keys.count(key, family.period, low=0), family.begins_global)
     if len(flags) < layers:
         keys.fail(f"{key} has {len(flags)} values, expected one per layer, which are {layers}")
     return tuple(window if flag else None for flag in flags[:layers])

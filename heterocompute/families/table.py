@@ -9,7 +9,8 @@ from typing import Any
 from ..base.errors import shown
 from ..base.texts import near_words
 from .keys import Keys
-from .record import Family, Kind
+from .kind import Kind
+from .record import Family
 
 NAMED = 12  # families in a message
 # The modules of this folder with a tuple FAMILIES, in the order of lists in messages.

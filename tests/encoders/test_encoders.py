@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from common import isas, run, same_bits
 import heterocompute as hc
 from heterocompute.families.table import ENCODER_KINDS
 from heterocompute.files.checkpoint import dequantize_checkpoint
+from heterocompute.files.layouts.gguf.llama_cpp import model_in
+from heterocompute.files.opening import reader_of
 from heterocompute.hardware.network.language import decoder_of_config
 
 # Families that run: the class of transformers without its ending, and options of a small model.
@@ -232,6 +235,60 @@ def with_words(path: Path, family: str = "bert", **more: Any) -> list[str]:
     return [text for text in texts if len(made.encode(text).ids) < 60]
 
 
+def with_bytes(path: Path, family: str, **more: Any) -> list[str]:
+    """Write an encoder with byte-level BPE, and return drawn texts."""
+    tokenizers = pytest.importorskip("tokenizers")
+    names = ["[CLS]", "[PAD]", "[SEP]", "[UNK]"] if family == "modernbert" else ["<s>", "<pad>", "</s>", "<unk>"]
+    mask = "[MASK]" if family == "modernbert" else "<mask>"
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300, special_tokens=names, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    )
+    made.train_from_iterator(PARTS * 3, trainer)
+    made.add_special_tokens([tokenizers.AddedToken(mask, lstrip=True, normalized=False)])
+    count = made.get_vocab_size()
+    first, last = names[0], names[2]
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single=[first, "$A", last], special_tokens=[(first, 0), (last, 2)]
+    )
+    made_encoder(path, family, vocab_size=count, bos_token_id=0, pad_token_id=1, eos_token_id=2, **more)
+    made.save(str(path / "tokenizer.json"))
+    rng = np.random.default_rng(4)
+    texts = ["".join(PARTS[i] + " " * int(rng.random() < 0.6) for i in rng.integers(0, len(PARTS), 5))
+             for _ in range(80)]  # fmt: skip
+    return [text for text in texts if len(made.encode(text).ids) < 60 and not re.search(r"\s" + re.escape(mask), text)]
+
+
+@pytest.mark.parametrize("family", ["roberta", "modernbert"])
+def test_encoders_of_bytes_are_gguf_files(family: str, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    texts = with_bytes(tmp_path / "in", family)
+    summary = hc.quantize_checkpoint(tmp_path / "in", tmp_path / "m.gguf", "q8_0", exclude="*", layout="gguf")
+    assert summary["architecture"] == {"roberta": "bert", "modernbert": "modern-bert"}[family], summary
+    notes = " ".join(summary["notes"])
+    assert "tanh form of gelu" in notes
+    assert "white space before" in notes and ("padding token" in notes) == (family == "roberta")
+    net, plain = hc.zoo.open_encoder(tmp_path / "m.gguf"), hc.zoo.open_encoder(tmp_path / "in")
+    assert [net.tokenizer.encode(text) for text in texts] == [plain.tokenizer.encode(text) for text in texts]
+    assert net.shape.windows == plain.shape.windows and net.shape.context == plain.shape.context
+    assert same_bits(net.embed(texts[:9]), plain.embed(texts[:9]))
+
+
+@pytest.mark.parametrize(
+    ("family", "more", "words"),
+    [
+        ("modernbert", {"attention_bias": True}, "modern-bert has no tensor blk.0.attn_qkv.bias"),
+        ("modernbert", {"layer_types": ["sliding_attention"] * 2 + ["full_attention"] * 2}, "no list of layers"),
+    ],
+)
+def test_encoders_that_llama_cpp_does_not_have(family: str, more: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with_bytes(tmp_path / "in", family, **more)
+    with pytest.raises(ValueError, match=words):
+        model_in(reader_of(str(tmp_path / "in")))
+
+
 def test_bert_is_a_gguf_file(tmp_path: Path, capsys: Any) -> None:
     pytest.importorskip("gguf")
     texts = with_words(tmp_path / "in")
@@ -256,32 +313,40 @@ def test_bert_is_a_gguf_file(tmp_path: Path, capsys: Any) -> None:
         summary = hc.quantize_checkpoint(tmp_path / "in", tmp_path / "p.gguf", "q8_0", exclude="*", layout="gguf")
         assert summary["architecture"] == architecture
         assert architecture is None or hc.zoo.open_encoder(tmp_path / "p.gguf").pooling == (mode,)
-    made_encoder(tmp_path / "other", "roberta")
+    made_encoder(tmp_path / "other", "roberta")  # without a tokenizer
     summary = hc.quantize_checkpoint(tmp_path / "other", tmp_path / "n.gguf", "q8_0", exclude="*", layout="gguf")
     assert summary["architecture"] is None
 
 
-@pytest.mark.parametrize("family", ["bert", "nomic_bert"])
+def with_text(path: Path, family: str, **more: Any) -> list[str]:
+    return (with_words if family in ("bert", "nomic_bert") else with_bytes)(path, family, **more)
+
+
+@pytest.mark.parametrize("family", ["bert", "nomic_bert", "roberta", "modernbert"])
 def test_transformers_opens_a_folder_that_was_gguf(family: str, tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    with_words(tmp_path / "in", family, hidden_size=64, intermediate_size=96)
+    texts = with_text(tmp_path / "in", family, hidden_size=64, intermediate_size=96)
     hc.quantize_checkpoint(tmp_path / "in", tmp_path / "m.gguf", "q8_0", layout="gguf")
     summary = hc.convert_checkpoint(tmp_path / "m.gguf", tmp_path / "out", "compressed-tensors")
     assert summary["unloadable"] is None
     dequantize_checkpoint(tmp_path / "out", tmp_path / "plain")
     model = transformers.AutoModel.from_pretrained(tmp_path / "plain", attn_implementation="eager").eval()
+    assert "tokenizer" not in summary
+    tokens = hc.zoo.open_encoder(tmp_path / "m.gguf").tokenizer
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path / "plain")
+    assert [words(one)["input_ids"] for one in texts] == [tokens.encode(one) for one in texts]
     with torch.no_grad():
         found = model(torch.tensor(IDS)).last_hidden_state.numpy()
     wanted = hc.zoo.open_encoder(tmp_path / "m.gguf").states(IDS)
     assert np.abs(found - wanted).max() <= 40 * np.finfo(np.float32).eps * np.abs(wanted).max()
 
 
-@pytest.mark.parametrize("family", ["bert", "nomic_bert"])
+@pytest.mark.parametrize("family", ["bert", "nomic_bert", "roberta", "modernbert"])
 def test_llama_cpp_embeds_the_same(family: str, tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     xllamacpp = pytest.importorskip("xllamacpp")
-    texts = with_words(tmp_path / "in", family)[:12]
+    texts = with_text(tmp_path / "in", family)[:12]
     hc.quantize_checkpoint(tmp_path / "in", tmp_path / "m.gguf", "q8_0", exclude="*", layout="gguf")
     net, options = hc.zoo.open_encoder(tmp_path / "m.gguf"), xllamacpp.CommonParams()
     options.model.path, options.n_ctx, options.cpuparams.n_threads = str(tmp_path / "m.gguf"), 64, 1

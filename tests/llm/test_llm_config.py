@@ -12,8 +12,9 @@ import pytest
 
 import heterocompute as hc
 from heterocompute.families.keys import Keys
+from heterocompute.families.kind import Kind
 from heterocompute.families.known import check_config
-from heterocompute.families.record import LAYER, Family, Kind
+from heterocompute.families.record import LAYER, Family
 from heterocompute.families.table import FAMILIES, KINDS, MODULES, RUN, RUN_KINDS
 from heterocompute.hardware.network.language import decoder_of_config
 from heterocompute.zoo.llm.configuration import of_config

@@ -191,6 +191,50 @@ def test_a_folder_made_of_a_gguf_file_has_its_tokenizer(tmp_path: Path) -> None:
     assert found.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False) == "hi!"
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_pieces_of_a_gguf_file_become_a_tokenizer(seed: int, tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    rng = np.random.default_rng(seed)
+    letters = ["\u2581", *"abcd\u00e9"]
+    pieces = list(dict.fromkeys("".join(rng.choice(letters, int(rng.integers(2, 5)))) for _ in range(30)))
+    texts = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), *letters, *pieces, "<|im_end|>", "<think>"]
+    types = [2, 3, 3, *[6] * 256, *[1] * (len(letters) + len(pieces)), 3, 4]
+    scores = [0.0] * 259 + rng.permutation(len(letters) + len(pieces)).astype(float).tolist() + [0.0, 0.0]
+    keys = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": texts, "tokenizer.ggml.token_type": types,
+            "tokenizer.ggml.scores": scores, "tokenizer.ggml.pre": "default", "llama.vocab_size": len(texts),
+            "tokenizer.ggml.add_space_prefix": seed % 2 == 0, "tokenizer.ggml.add_eos_token": seed % 3 == 0}  # fmt: skip
+    table = np.resize(made.gguf_tensors()["token_embd.weight"], (len(texts), 64))
+    drop = {"tokenizer__ggml__merges": None}
+    path = made.write_gguf(tmp_path / "m.gguf", "q8_0", {**keys, **drop}, token_embd__weight=table)
+    summary = convert_checkpoint(path, tmp_path / "out", "compressed-tensors")
+    assert "tokenizer" not in summary, summary["tokenizer"]
+    found, net = tokenizers.Tokenizer.from_file(str(tmp_path / "out/tokenizer.json")), hc.zoo.open_llm(path)
+    parts = [*"abcd ", "  ", "\u00e9", "\u4e2d", "<|im_end|>", "<think>", "ab", "cad", "\n"]
+    for _ in range(200):
+        text = "".join(parts[i] for i in rng.integers(0, len(parts), 8))
+        ids = found.encode(text).ids
+        assert ids == net.tokenizer.encode(text), text
+        assert found.decode(ids) == net.tokenizer.decode([i for i in ids if i > 2 and texts[i] != "<|im_end|>"])
+
+
+def test_pieces_with_other_tokens_are_named(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    texts = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), *"abc", "ab", "bc"]
+    keys = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": texts,
+            "tokenizer.ggml.token_type": [2, 3, 3, *[6] * 256, *[1] * 5], "tokenizer.ggml.pre": "default",
+            "tokenizer.ggml.add_space_prefix": False, "tokenizer.ggml.scores": [0.0] * len(texts),
+            "llama.vocab_size": len(texts)}  # fmt: skip
+    table = np.resize(made.gguf_tensors()["token_embd.weight"], (len(texts), 64))
+    path = made.write_gguf(tmp_path / "m.gguf", "q8_0", keys, token_embd__weight=table)
+    assert "tokenizer" not in convert_checkpoint(
+        path, tmp_path / "out", "compressed-tensors"
+    )  # the first piece is first
+    keys |= {"tokenizer.ggml.tokens": [*texts[:-2], "bc", "ab"]}  # of equal scores the leftmost is first
+    path = made.write_gguf(tmp_path / "n.gguf", "q8_0", keys, token_embd__weight=table)
+    summary = convert_checkpoint(path, tmp_path / "other", "compressed-tensors")
+    assert "has other tokens in tokenizer.json" in summary["tokenizer"]
+
+
 def plain_or(path: Path) -> Path:
     if not (path / "plain").exists():
         dequantize_checkpoint(path / "out", path / "plain")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,15 +152,24 @@ def of_gpt_oss(path: Path) -> Any:
 def test_experts_are_one_call(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net = with_experts(tmp_path / "m.gguf") if kind == "mixtral" else of_gpt_oss(tmp_path / "in")
     assert_one_call_is_all_steps(net, IDS, monkeypatch)
-    packed, given = net.quantized("vsq4-g16-s4"), []
-    whole = Run._summed
-    monkeypatch.setattr(Run, "_summed", lambda *args: given.append(whole(*args)) or given[-1])
+    packed = net.quantized("vsq4-g16-s4")
     wanted = net.logits(IDS, packed, "int8")
     for isa in isas():
         for threads in (1, 2):
             with hc.use(isa=isa, threads=threads):
                 assert same_bits(net.logits(IDS, packed, "int8"), wanted)
-    assert given and all(one is not None for one in given)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_equal_scores_of_experts_in_order(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, net = np.random.default_rng(seed), with_experts(tmp_path / "m.gguf")
+    routers = {name: rng.integers(-1, 2, np.shape(w)).astype(np.float32) * (rng.random((len(w), 1)) < 0.6)
+               for name, w in net.weights.items() if "ffn_gate_inp" in name}  # fmt: skip
+    net = net.remade({**net.weights, **routers})
+    net.shape = replace(net.shape, shares_sum_to_one=seed % 2 == 0, experts_used=1 + seed,
+                        routing=replace(net.shape.routing, factor=float(rng.choice([1, 2.5]))))  # fmt: skip
+    assert len(routers) == net.shape.layers
+    assert_one_call_is_all_steps(net, IDS, monkeypatch)
 
 
 def test_what_is_wrong_in_a_layer_is_said_as_ever(net: Any) -> None:
@@ -345,7 +355,12 @@ def test_logits_are_those_of_transformers(family: str, tmp_path: Path, monkeypat
     model.save_pretrained(tmp_path)
     net = hc.zoo.open_llm(tmp_path)
     found = net.logits(ids)
-    if not net.shape.experts:
+    if net.shape.latent is not None or any(Run(net, RunOptions(), 1)._mixes_apart(i) for i in range(net.shape.layers)):
+        whole, given = Run._summed, []
+        monkeypatch.setattr(Run, "_summed", lambda *args: given.append(whole(*args)) or given[-1])
+        assert same_bits(net.logits(ids), found)
+        assert all(one is not None for one in given) and bool(given) == (net.shape.experts > 0)
+    else:
         assert_one_call_is_all_steps(net, ids, monkeypatch)
     # 4 layers of sums of 64 to 96 float32, each read by norms: some 40 roundings of the largest
     assert np.abs(found - wanted).max() <= 40 * np.finfo(np.float32).eps * max(np.abs(wanted).max(), 1.0)

@@ -58,9 +58,9 @@ INLINE void add_span(const hc_gemv_folded_args *args, int64_t first, int64_t end
     for (int line = 0; line < n_lines; line++)
         sum[line] = _mm256_setzero_si256();
     for (int64_t at = 0; at < end - first; at += 512 * words)
-        _mm_prefetch((const char *)scales + (at + AHEAD) / (8 * words), _MM_HINT_T0); /* a line of them */
+        _mm_prefetch((const char *)scales + (at + AHEAD) / (8 * words), _MM_HINT_T1); /* a line of them */
     for (int64_t place = first; place < whole; place += 64) {
-        _mm_prefetch((const char *)codes + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)codes + AHEAD, _MM_HINT_T1);
         add_register(sum, codes, flip, spread(scales, words, 0), x, start, x_bytes, n_lines);
         add_register(sum, codes + 32, flip, spread(scales, words, 1), x + 32, start + 8, x_bytes, n_lines);
         codes += 64;
@@ -69,7 +69,7 @@ INLINE void add_span(const hc_gemv_folded_args *args, int64_t first, int64_t end
         start += 16;
     }
     if (whole < end) {
-        _mm_prefetch((const char *)codes + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)codes + AHEAD, _MM_HINT_T1);
         uint8_t last[64] = {0}, theirs[4] = {0};
         memcpy(last, codes, (size_t)(end - whole));
         memcpy(theirs, scales, (size_t)hc_ceil_div(end - whole, 8 * words));

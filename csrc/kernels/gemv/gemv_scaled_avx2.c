@@ -145,9 +145,9 @@ INLINE void prefetch(const hc_gemv_scaled_args *args, const uint8_t *const *code
     const int64_t rows = (AHEAD_BYTES / (2 * ROWS * args->code_stride) + 1) * 2 * ROWS;
     for (int row = 0; row < ROWS; row++) {
         for (int64_t at = 0; at < bytes; at += 64)
-            _mm_prefetch((const char *)codes[row] + place + at + rows * args->code_stride, _MM_HINT_T0);
+            _mm_prefetch((const char *)codes[row] + place + at + rows * args->code_stride, _MM_HINT_T1);
         if (scale_place % 64 == 0)
-            _mm_prefetch((const char *)from[row] + scale_place + rows * args->scale_stride, _MM_HINT_T0);
+            _mm_prefetch((const char *)from[row] + scale_place + rows * args->scale_stride, _MM_HINT_T1);
     }
 }
 

@@ -86,14 +86,14 @@ INLINE void add_chunk(const hc_gemv_scaled_args *args, const hc_code_loader *loa
             for (int j = 0; j < 4; j++) {
 #pragma GCC unroll 4
                 for (int row = 0; row < 4; row++)
-                    _mm_prefetch(next + row * apart, _MM_HINT_T0);
+                    _mm_prefetch(next + row * apart, _MM_HINT_T1);
                 next += step;
                 add_parts(args, loader, rows, first + i + j, 64, bits, tabled, is_small, n_lines, parts, i + j, quad);
             }
         for (; i < n; i++) {
 #pragma GCC unroll 4
             for (int row = 0; row < 4; row++)
-                _mm_prefetch(next + row * apart, _MM_HINT_T0);
+                _mm_prefetch(next + row * apart, _MM_HINT_T1);
             next += step;
             add_parts(args, loader, rows, first + i, left - i * loader->bytes, bits, tabled, is_small, n_lines, parts,
                       i, quad);

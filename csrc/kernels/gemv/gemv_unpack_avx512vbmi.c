@@ -16,7 +16,7 @@ void hc_gemv_unpack_avx512vbmi(const uint8_t *stored, int64_t row_bytes, int bit
     const __m512i mask = _mm512_set1_epi8((char)((1 << bits) - 1));
     int64_t i = 0, left = row_bytes;
     for (; i + 64 <= n && left >= 64; i += 64, stored += 8 * bits, left -= 8 * bits) { /* masked stores are slow */
-        _mm_prefetch((const char *)((uintptr_t)stored + AHEAD), _MM_HINT_T0);
+        _mm_prefetch((const char *)((uintptr_t)stored + AHEAD), _MM_HINT_T1);
         const __m512i spread = _mm512_permutexvar_epi8(place, _mm512_loadu_si512(stored));
         _mm512_storeu_si512(out + i, _mm512_and_si512(_mm512_multishift_epi64_epi8(shift, spread), mask));
     }

@@ -165,7 +165,7 @@ static void load_numbers(const hc_gemv_weights *weights, const uint8_t *stored, 
 
 static __attribute__((noinline)) void prefetch(const uint8_t *from, int64_t bytes) {
     for (int64_t at = 0; at < bytes; at += HC_CACHE_LINE)
-        __builtin_prefetch(from + at, 0, 3);
+        __builtin_prefetch(from + at, 0, 2);
 }
 
 /* Decodes a row by the functions of its format. Not inlined: the loops over codes of other rows are then vectorized. */

@@ -75,7 +75,7 @@ static const uint8_t *minima_of(const hc_minima_job *job, int64_t row) {
 static void prefetch(const hc_minima_job *job, int64_t row) {
     const char *ahead = (const char *)minima_of(job, row + AHEAD_ROWS);
     for (int64_t i = 0; i < job->side->components->part[HC_MINIMA].row_stride; i += HC_CACHE_LINE)
-        __builtin_prefetch(ahead + i);
+        __builtin_prefetch(ahead + i, 0, 2);
 }
 
 static bool is_cut(const hc_minima_job *job) { return job->x_group && job->x_group % job->group != 0; }

@@ -11,7 +11,7 @@ typedef struct {
     const hc_run *run;
     const hc_llm_layer *layer;
     int64_t rows, q_width, kv_width;
-    float *y, *q, *k, *v, *turned_q, *turned_k, *answer, *gate, *up, *fused;
+    float *y, *q, *k, *v, *turned_q, *turned_k, *answer, *gate, *up, *fused, *mixed;
 } llm_job;
 
 static hc_run run_of(const llm_job *job, double work) {
@@ -223,7 +223,7 @@ static void add(const llm_job *job, const float *x, hc_llm_norm post, float *to)
         to[i] = x[i] + residual * job->y[i];
 }
 
-static hc_status run_steps(const llm_job *job, hc_error *error) {
+static hc_status run_steps(llm_job *job, hc_error *error) {
     const hc_llm_layer *layer = job->layer;
     norm_input(job, layer->x, HC_LLM_NORM);
     hc_status status = project(job, error);
@@ -238,6 +238,14 @@ static hc_status run_steps(const llm_job *job, hc_error *error) {
     if (status != HC_OK)
         return status;
     add(job, layer->x, HC_LLM_POST, layer->out);
+    if (layer->mixture) {
+        norm_input(job, layer->out, HC_LLM_FEED_NORM);
+        status = hc_run_mixture(job->run, layer->mixture, job->rows, job->y, job->mixed, error);
+        job->y = job->mixed;
+        if (status == HC_OK)
+            add(job, layer->out, HC_LLM_FEED_POST, layer->out);
+        return status;
+    }
     if (!layer->weight[HC_LLM_DOWN].dense && !layer->weight[HC_LLM_DOWN].packed) /* experts follow */
         return HC_OK;
     const bool shares = layer->parallel && !layer->norm[HC_LLM_FEED_NORM];
@@ -254,13 +262,19 @@ hc_status hc_run_llm_layer(const hc_run *run, const hc_llm_layer *layer, hc_erro
     job.kv_width = layer->kv_heads * layer->head_width;
     if (job.rows <= 0)
         return HC_OK;
-    float **const part[] = {&job.y,        &job.q,      &job.k,    &job.v,  &job.turned_q,
-                            &job.turned_k, &job.answer, &job.gate, &job.up, &job.fused};
-    const int64_t size[] = {layer->width,  job.q_width,
-                            job.kv_width,  job.kv_width,
-                            job.q_width,   job.kv_width,
-                            job.q_width,   layer->hidden,
-                            layer->hidden, hc_max(job.q_width + 2 * job.kv_width, 2 * layer->hidden)};
+    float **const part[] = {&job.y,      &job.q,    &job.k,  &job.v,     &job.turned_q, &job.turned_k,
+                            &job.answer, &job.gate, &job.up, &job.fused, &job.mixed};
+    const int64_t size[] = {layer->width,
+                            job.q_width,
+                            job.kv_width,
+                            job.kv_width,
+                            job.q_width,
+                            job.kv_width,
+                            job.q_width,
+                            layer->hidden,
+                            layer->hidden,
+                            hc_max(job.q_width + 2 * job.kv_width, 2 * layer->hidden),
+                            layer->mixture ? layer->width : 0};
     enum { PARTS = sizeof size / sizeof *size, LINE = 16 };
     int64_t total = 0;
     for (int i = 0; i < PARTS; i++)

@@ -13,8 +13,9 @@ from typing import Any
 
 from ...base.errors import shown
 from ...families.keys import Keys
+from ...families.kind import Kind
 from ...families.known import check_config
-from ...families.record import LOGIT_CAPS, Family, Kind
+from ...families.record import LOGIT_CAPS, Family
 from ...families.sizes import (
     COUNTS_OF_EXPERTS,
     Sizes,

@@ -17,7 +17,7 @@ from typing import Any
 from ...base.errors import WrongValue, printable, shown
 from ...base.json_text import json_object
 from ...base.regular import check_regular
-from ...families.record import Kind
+from ...families.kind import Kind
 from ...families.table import KINDS
 from .tokenizers_package import package, refusals
 from .tokens import Around, Tokens

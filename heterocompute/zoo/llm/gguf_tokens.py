@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -54,61 +54,26 @@ def of_gguf(path: str, metadata: Mapping[str, str], listed: Callable[[str], Any]
     vocabulary : int
         Rows of the embedding, which no token passes.
     """
-    found = _Vocabulary(path, metadata, listed, vocabulary)
+    found = Vocabulary(path, metadata, listed, vocabulary)
     return Tokens(found.coder, found.around, found.ends, vocabulary)
 
 
-class ByteLevel(NamedTuple):
-    """A tokenizer of a folder: its JSON, the texts of all tokens, those that are added, and numbers by meaning."""
-
-    made: str
-    texts: list[str]
-    added: list[str]
-    numbers: dict[str, int | None]
+def vocabulary_of(path: str, metadata: Mapping[str, str], listed: Callable[[str], Any], vocabulary: int) -> Vocabulary:
+    """Return the keys of the vocabulary of a GGUF file, with the arguments of `of_gguf`."""
+    return Vocabulary(path, metadata, listed, vocabulary)
 
 
-def byte_level(path: str, metadata: Mapping[str, str], listed: Callable[[str], Any], vocabulary: int) -> ByteLevel:
-    """Return byte-level BPE of a GGUF file as the tokenizer of a folder, with the arguments of `of_gguf`.
-
-    Raises
-    ------
-    ValueError
-        The vocabulary is of another kind, or has a rule that tokenizer.json has no field for.
-    """
-    found = _Vocabulary(path, metadata, listed, vocabulary)
-    if metadata.get("tokenizer.ggml.model") != "gpt2" or found.is_phi3:
-        raise WrongValue(f"{printable(path)}: its vocabulary is not byte-level BPE")
-    found.coder()  # refuses what is not read
-    kinds, around = found.kinds, found.around()
-    made, spelt = found.byte_level({text: i for i, text in enumerate(found.texts)})
-    if spelt:
-        raise WrongValue(f"{printable(path)}: its merges join texts that are no tokens")
-    package_of = package()
-    if found.normalizer is not None:
-        made.normalizer = package_of.normalizers.NFC()
-    made.decoder = package_of.decoders.ByteLevel()
-    added = [i for i, kind in enumerate(kinds) if kind in SPECIAL]
-    for i in added:
-        one = package_of.AddedToken(found.texts[i], special=kinds[i] != USER, normalized=False)
-        (made.add_tokens if kinds[i] == USER else made.add_special_tokens)([one])
-    if around != Around():
-        before, after = [around.before] if around.before is not None else [], list(around.after)
-        names = {i: found.texts[i] for i in (*before, *after)}
-        marks = [names[i] for i in before], [names[i] for i in after]
-        made.post_processor = package_of.processors.TemplateProcessing(
-            single=[*marks[0], "$A", *marks[1]], pair=[*marks[0], "$A", "$B", *marks[1]],
-            special_tokens=[(text, i) for i, text in names.items()],
-        )  # fmt: skip
-    numbers = {name: found.number(name) for name in ("bos", "eos", "padding", "unknown")}
-    return ByteLevel(made.to_str(), found.texts, [found.texts[i] for i in added], numbers)
-
-
-class _Vocabulary:
+class Vocabulary:
     """The keys of a vocabulary, read when they are needed."""
 
     def __init__(self, path: str, metadata: Mapping[str, str], listed: Callable[[str], Any], vocabulary: int) -> None:
         self._path, self._metadata, self._listed, self._vocabulary = path, metadata, listed, vocabulary
         self._kind, self._pre = self._said("model"), self._said("pre")
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of the vocabulary: ``gpt2``, ``llama``, ``bert`` or another one."""
+        return self._kind
 
     def _said(self, key: str) -> str | None:
         return self._metadata.get(f"tokenizer.ggml.{key}")
@@ -228,10 +193,21 @@ class _Vocabulary:
             if none is None:
                 raise self._refuse("the key tokenizer.ggml.unknown_token_id is missing or names no token")
             return WordPiece(self._path, texts, kinds.tolist(), none, lower, strips)
-        prefix = self._flag("add_space_prefix", self._kind == "llama")
+        prefix = self.prefixes
         if self._kind == "llama":
             return _SentencePiece(self, texts, kinds, self._pieces(numbers, kinds), prefix)
         return _Bytes(self, texts, kinds, self._merges(numbers), prefix)
+
+    @property
+    def prefixes(self) -> bool:
+        """True if a space is put before texts."""
+        return self._flag("add_space_prefix", self._kind == "llama")
+
+    @property
+    def scores(self) -> list[float]:
+        """The scores of the pieces of SentencePiece."""
+        found: list[float] = np.asarray(self._listed("tokenizer.ggml.scores"), np.float64).tolist()
+        return found
 
     def _pieces(self, numbers: dict[str, int], kinds: object) -> Callable[[str], list[int]]:
         scores = self._listed("tokenizer.ggml.scores")
@@ -319,7 +295,7 @@ class _Coder:
     """Base of both kinds of vocabularies: special tokens of a text are matched first, the longest ones first."""
 
     def __init__(
-        self, declared: _Vocabulary, texts: list[str], kinds: Any, encode: Callable[[str], list[int]], prefix: bool
+        self, declared: Vocabulary, texts: list[str], kinds: Any, encode: Callable[[str], list[int]], prefix: bool
     ) -> None:
         self._texts, self._kinds, self._words, self._prefix = texts, kinds.tolist(), encode, prefix
         self._normalizer, self._scheme = declared.normalizer, declared.scheme

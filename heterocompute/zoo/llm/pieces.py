@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
+from typing import Any
 
 from ...base.errors import WrongValue
 from ...base.texts import quoted
@@ -177,6 +178,11 @@ class WordPiece:
             made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
             made.decoder = tokenizers.decoders.WordPiece(FURTHER, cleanup=True)
             made.add_special_tokens([text for text, kind in zip(pieces, types, strict=True) if kind in SPECIAL])
+
+    @property
+    def made(self) -> Any:
+        """The tokenizer of the package `tokenizers`."""
+        return self._made
 
     def encode(self, text: str) -> list[int]:
         with refusals(self._path, "encode this text"):

@@ -15,8 +15,9 @@ from typing import Any
 
 from ...base.errors import shown
 from ...families.keys import Keys
+from ...families.kind import Kind
 from ...families.known import ROPE_TYPES, TEMPERATURE, check_rope
-from ...families.record import Family, Kind
+from ...families.record import Family
 from .shape import Rope, long_ropes
 
 LAYERS = ("full_attention", "sliding_attention")

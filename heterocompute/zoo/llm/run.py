@@ -158,10 +158,10 @@ class Run:
         at, end = layers.start, layers.stop
         while at < layers.stop:
             if is_plain:
-                stop = next((i + 1 for i in range(at, end) if self._has_experts(i)), end)
+                stop = next((i + 1 for i in range(at, end) if self._mixes_apart(i)), end)
                 x, done = self._chunked(range(at, stop), x, turns)
                 at += done
-                if done and self._has_experts(at - 1):
+                if done and self._mixes_apart(at - 1):
                     x = self._fed(at - 1, self._tensors(at - 1), x, x)
                     end = layers.stop
                     continue
@@ -179,6 +179,14 @@ class Run:
 
     def _has_experts(self, i: int) -> bool:
         return self.shape.experts > 0 and i not in self.shape.dense
+
+    def _mixes_apart(self, i: int) -> bool:
+        """Tell whether a layer has experts whose choice the C core does not compute in the call of the layer."""
+        s, rule = self.shape, self.shape.routing
+        return self._has_experts(i) and (
+            rule.function != "softmax" or rule.groups != 1 or rule.is_corrected or s.shared_hidden > 0 or s.parallel
+            or runtime.one_order()
+        )  # fmt: skip
 
     def embedded(self, ids: IntArray) -> FloatArray:
         """Return the embeddings of tokens (batch, n) as input of the first layer, (batch, n, width)."""
@@ -241,7 +249,7 @@ class Run:
     def _chunked(self, layers: range, x: FloatArray, turns: tuple[Turns, Turns]) -> tuple[FloatArray, int]:
         """Run layers in one call of the C core, which computes the steps of `_layer`: bitwise identical results.
 
-        A layer with experts, which must be the last, runs up to its feed-forward part.
+        A layer whose experts are chosen apart, which must be the last, runs up to its feed-forward part.
         Return the states, and the number of layers that ran. It ends before a layer with an argument that is not
         plain or not valid: the steps then say what is wrong.
         """
@@ -271,8 +279,16 @@ class Run:
                 tuple(part.get(f"{name}.weight") for name in MATRICES),
                 tuple(part.get(f"{name}.bias") for name in MATRICES),
                 part.get("attn_sinks.weight"),
+                self._experts(part) if self._has_experts(i) and not self._mixes_apart(i) else None,
             )
         return found
+
+    def _experts(self, part: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the C core's arguments for the experts of a layer and their router."""
+        s, rule = self.shape, self.shape.routing
+        numbers = s.experts, s.expert_hidden, s.experts_used, GATES[s.activation], rule.interleaved, s.shares_sum_to_one
+        return numbers, (*(rule.clamp or (0.0, 0.0)), rule.factor), part["ffn_gate_inp.weight"], \
+            part.get("ffn_gate_inp.bias"), *stacks_in(part)  # fmt: skip
 
     def _positions(self, n: int) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Return the positions of the next n tokens."""
@@ -372,5 +388,10 @@ class Run:
         return _core.llm_experts(
             runtime.run(), self._format, x, np.ascontiguousarray(picked), np.ascontiguousarray(shares),
             (s.experts, s.expert_hidden, GATES[s.activation], s.routing.interleaved), s.routing.clamp or (0.0, 0.0),
-            tuple(part.get(f"{name}.weight") for name in STACKS), tuple(part.get(f"{name}.bias") for name in STACKS),
+            *stacks_in(part),
         )  # fmt: skip
+
+
+def stacks_in(part: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the stacks of the experts of a layer, and their biases."""
+    return tuple(part.get(f"{name}.weight") for name in STACKS), tuple(part.get(f"{name}.bias") for name in STACKS)

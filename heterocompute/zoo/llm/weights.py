@@ -14,7 +14,8 @@ from ...arrays.quantized import QuantizedArray
 from ...base.errors import WrongValue, printable
 from ...base.float_env import converted
 from ...base.texts import quoted
-from ...families.record import HF_NAMES, LAYER, Family, Kind
+from ...families.kind import Kind
+from ...families.record import HF_NAMES, LAYER, Family
 from ...families.sizes import Latent
 from ...products.quantize import quantize
 from .memory import Memory

@@ -20,8 +20,9 @@ import numpy as np
 
 from ....base.errors import WrongValue
 from ....base.texts import quoted
+from ....families.kind import Kind
 from ....families.known import TEMPERATURE
-from ....families.record import HF_NAMES, Kind
+from ....families.record import HF_NAMES
 from ....families.table import ENCODER_GGUF, GGUF
 from ....zoo.llm.arranged import is_turned, order_of
 from ....zoo.llm.configuration import ACTIVATIONS, of_config
@@ -320,11 +321,13 @@ def _windows(shape: Shape, kind: Kind) -> dict[str, Any]:
         return {"sliding_window": window}
     if kind.windows is None or (window is None and kind.windows.is_switched):
         return {}
+    kinds = ["full_attention" if one is None else "sliding_attention" for one in shape.windows]
+    if shape.options.is_two_sided:
+        return {"layer_types": kinds} | ({} if window is None else {"local_attention": 2 * (window - 1)})
     is_default = window is None and shape.options.unrotated != "beside windows"
     found: dict[str, Any] = {} if is_default else {"sliding_window": window}
     if kind.windows.is_switched:
         found["use_sliding_window"] = True
-    kinds = ["full_attention" if one is None else "sliding_attention" for one in shape.windows]
     return found | {"layer_types": kinds}
 
 

@@ -125,11 +125,13 @@ def model_in(reader: Tensors) -> Model:
                 rotated[role] = paired(count, shape.head_width)
     if family.interleaved:
         rotated |= {role: order_of(shape) for role in roles if ".attn_qkv." in role}
+    if family.position_offset:
+        rotated["position_embd.weight"] = np.arange(shape.context) + family.position_offset
     plus_one = frozenset(role for role in roles if family.plus_one and "norm." in role)
     declared = described(shape, roles)
     notes = list(declared.notes)
     if encoder:
-        keys = declared.keys | encoder_keys(folder, config, shape)
+        keys = declared.keys | encoder_keys(folder, config, shape, notes)
     else:
         keys = declared.keys | vocabulary_keys(folder, config, shape.vocabulary, notes)
 

@@ -85,6 +85,8 @@ def _as_computed(shape: Shape, notes: list[str]) -> Shape:
         notes.append(
             f"llama.cpp computes the tanh form of gelu in {shape.options.architecture}, transformers the exact form"
         )
+    if shape.options.skips_padding:
+        notes.append("llama.cpp counts a padding token within a text as a position, transformers does not")
     shape = replace(shape, routing=replace(shape.routing, interleaved=False))
     if shape.rope.whole:
         return shape
@@ -229,7 +231,8 @@ def _windows(shape: Shape, notes: list[str]) -> dict[str, Any]:
     if window is None:
         return {}
     if shape.options.has_windows == "read":
-        found: dict[str, Any] = {"attention.sliding_window": window}
+        both = shape.options.is_two_sided
+        found: dict[str, Any] = {"attention.sliding_window": 2 * (window - 1) if both else window}
         if shape.options.local_base is not None:
             found["rope.freq_base_swa"] = shape.local_rope.base
         pattern = _pattern(shape)
@@ -253,8 +256,11 @@ def _pattern(shape: Shape) -> int | list[bool]:
     kinds = [one is not None for one in shape.windows]
     periods: list[int] = [shape.options.period or 0, 0, *range(2, MAX_PERIOD)]
     for period in periods:
-        if kinds == [not period or (i + 1) % period != 0 for i in range(shape.layers)]:
+        first = 0 if shape.options.begins_global else 1
+        if kinds == [not period or (i + first) % period != 0 for i in range(shape.layers)]:
             return period
+    if shape.options.begins_global:
+        raise WrongValue(f"llama.cpp reads no list of layers with a window in {shape.options.architecture}")
     return kinds
 
 

@@ -1,7 +1,11 @@
 """The tokenizer of a folder that is made of a GGUF file: tokenizer.json and tokenizer_config.json.
 
-Byte-level BPE alone: its merges, rule of words and added tokens are those of the file. Both tokenizers then give the
-same tokens, because `checked` refuses overlaps of added tokens, which the two programs resolve differently.
+    gpt2     BPE of bytes with the merges and the rule of words of the file
+    llama    BPE whose merges are all ways to split a piece, by the scores of the pieces
+    bert     WordPiece
+
+Both tokenizers then give the same tokens: `check_overlaps` refuses overlaps of added tokens, which the two programs
+resolve differently, and texts made of the vocabulary are compared.
 """
 
 from __future__ import annotations
@@ -9,12 +13,22 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ....zoo.llm.gguf_tokens import byte_level
+import numpy as np
+
+from ....base.errors import WrongValue, printable, shown
+from ....zoo.llm.control_tokens import BYTE, CONTROL, NORMAL, UNKNOWN, USER
+from ....zoo.llm.gguf_tokens import Vocabulary, vocabulary_of
+from ....zoo.llm.pieces import WordPiece
+from ....zoo.llm.tokenizers_package import package
+from ....zoo.llm.tokens import Around
 from ...containers.gguf_files import Gguf
-from .vocabulary import check_overlaps
+from .vocabulary import LONGEST, SPACE, check_overlaps
 
 TEMPLATE = "tokenizer.chat_template"
 NAMES = {"bos": "bos_token", "eos": "eos_token", "padding": "pad_token", "unknown": "unk_token"}
+OF_BERT = {"bos": "cls_token", "seperator": "sep_token", "mask": "mask_token"}
+TEXTS, PIECES = 200, 4  # compared texts, and pieces of each
+IN_TEXTS = (CONTROL, USER, UNKNOWN)  # types of tokens that are found in texts before words are
 
 
 def tokenizer_files(reader: Gguf, rows: int) -> dict[str, str]:
@@ -30,10 +44,96 @@ def tokenizer_files(reader: Gguf, rows: int) -> dict[str, str]:
     ValueError
         The vocabulary is of another kind, or no tokenizer.json gives the same tokens.
     """
-    found = byte_level(reader.path, reader.metadata, reader.listed, rows)
-    check_overlaps(dict.fromkeys(found.added, False))
+    found = vocabulary_of(reader.path, reader.metadata, reader.listed, rows)
+    coder = found.coder()  # refuses what is not read
+    if found.is_phi3:
+        raise WrongValue(f"{printable(reader.path)}: white space after control tokens has no tokens, as in Phi-3")
+    made = _MADE[found.kind or ""](reader.path, found, coder)
+    if found.kind != "bert":
+        check_overlaps(dict.fromkeys(_add_tokens(made, found), False))
+    _put_around(made, found.around(), found.texts)
+    for text in _drawn(found):
+        if list(made.encode(text, add_special_tokens=False).ids) != coder.encode(text):
+            raise WrongValue(f"{printable(reader.path)}: {shown(text)} has other tokens in tokenizer.json")
     config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    config |= {key: found.texts[i] for name, key in NAMES.items() if (i := found.numbers.get(name)) is not None}
+    names = NAMES | (OF_BERT if found.kind == "bert" else {})
+    config |= {key: found.texts[i] for name, key in names.items() if (i := found.number(name)) is not None}
     if template := reader.metadata.get(TEMPLATE):
         config["chat_template"] = template
-    return {"tokenizer.json": found.made, "tokenizer_config.json": json.dumps(config, indent=2, ensure_ascii=False)}
+    return {"tokenizer.json": made.to_str(), "tokenizer_config.json": json.dumps(config, indent=2, ensure_ascii=False)}
+
+
+def _of_bytes(path: str, found: Vocabulary, coder: object) -> Any:
+    made, spelt = found.byte_level({text: i for i, text in enumerate(found.texts)})
+    if spelt:
+        raise WrongValue(f"{printable(path)}: its merges join texts that are no tokens")
+    if found.normalizer is not None:
+        made.normalizer = package().normalizers.NFC()
+    made.decoder = package().decoders.ByteLevel()
+    return made
+
+
+def _of_sentencepiece(path: str, found: Vocabulary, coder: object) -> Any:
+    """Return BPE whose merges are all ways to split a piece into two, the pieces in the order of their scores."""
+    tokenizers, scores, kinds = package(), found.scores, found.kinds
+    numbers = {text: i for i, text in enumerate(found.texts)}
+    lost = next((byte for byte in range(256) if f"<0x{byte:02X}>" not in numbers), None)
+    if lost is not None:
+        raise WrongValue(f"{printable(path)}: its vocabulary lacks the token <0x{lost:02X}>")
+    pieces = [text for text, kind in zip(found.texts, kinds, strict=True) if kind == NORMAL and len(text) > 1]
+    if len(max(pieces, key=len, default="")) > LONGEST:
+        raise WrongValue(f"{printable(path)}: a piece has more than {LONGEST} characters")
+    merges = [(text[:at], text[at:]) for text in sorted(pieces, key=lambda one: -scores[numbers[one]])
+              for at in range(len(text) - 1, 0, -1) if text[:at] in numbers and text[at:] in numbers]  # fmt: skip
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=numbers, merges=merges, byte_fallback=True, fuse_unk=True))
+    normalizers, decoders = tokenizers.normalizers, tokenizers.decoders
+    if found.normalizer is not None:
+        raise WrongValue(f"{printable(path)}: its normalizer {found.normalizer} is not written")
+    has_prefix = found.scheme is not None or found.prefixes
+    if found.scheme is not None:
+        made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(SPACE, found.scheme, split=False)
+    else:
+        steps = [normalizers.Prepend(SPACE)] if has_prefix else []
+        made.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
+    end = [decoders.Strip(" ", 1, 0)] if has_prefix else []
+    made.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *end])
+    return made
+
+
+def _of_words(path: str, found: Vocabulary, coder: object) -> Any:
+    assert isinstance(coder, WordPiece)
+    return coder.made
+
+
+_MADE = {"gpt2": _of_bytes, "llama": _of_sentencepiece, "bert": _of_words}  # of `Vocabulary.coder`, which has no other
+
+
+def _add_tokens(made: Any, found: Vocabulary) -> list[str]:
+    """Add the tokens that are found in texts, and return their texts."""
+    added = [i for i, kind in enumerate(found.kinds) if kind in IN_TEXTS]
+    for i in added:
+        is_special = found.kinds[i] != USER
+        one = package().AddedToken(found.texts[i], special=is_special, normalized=False)
+        (made.add_special_tokens if is_special else made.add_tokens)([one])
+    return [found.texts[i] for i in added]
+
+
+def _put_around(made: Any, around: Around, texts: list[str]) -> None:
+    """Add the tokens that begin and end texts."""
+    if around == Around():
+        return
+    before, after = [around.before] if around.before is not None else [], list(around.after)
+    marks = [made.id_to_token(i) for i in before], [made.id_to_token(i) for i in after]
+    made.post_processor = package().processors.TemplateProcessing(
+        single=[*marks[0], "$A", *marks[1]], pair=[*marks[0], "$A", "$B", *marks[1]],
+        special_tokens=[(made.id_to_token(i), i) for i in dict.fromkeys((*before, *after))],
+    )  # fmt: skip
+
+
+def _drawn(found: Vocabulary) -> list[str]:
+    """Return texts made of pieces of the vocabulary, the same ones for the same file."""
+    rng = np.random.default_rng(0)
+    usual = [text for text, kind in zip(found.texts, found.kinds, strict=True) if kind not in (BYTE, *IN_TEXTS)]
+    several = rng.integers(0, len(usual), (TEXTS, PIECES)) if usual else np.empty((0, PIECES), int)
+    texts = ["".join(usual[i] for i in row).replace(SPACE, " ") for row in several.tolist()]
+    return [text.encode("utf-8", "ignore").decode() for text in texts]

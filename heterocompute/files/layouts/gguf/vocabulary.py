@@ -53,11 +53,12 @@ SPACE = "\u2581"
 LONGEST = 1000  # characters of a piece, whose ways to split are all compared with the merges
 BYTES = re.compile(r"<0x[0-9A-F]{2}>")
 BY_TEXT = ENDS | SHOWN | {text for several in FILLS.values() for text in several}
+MASKS = ("<mask>", "[MASK]")  # of encoders
 BYTES_ONLY = "bytes"  # the step of ByteLevel without an expression
 
 
 def vocabulary_keys(
-    folder: str, config: Mapping[str, Any], vocabulary: int, notes: list[str] | None = None
+    folder: str, config: Mapping[str, Any], vocabulary: int, notes: list[str] | None = None, encoder: bool = False
 ) -> dict[str, Any]:
     """Return the keys for the tokenizer of a folder, and ``general.name``, by which llama.cpp knows Phi-3.
 
@@ -69,6 +70,8 @@ def vocabulary_keys(
         Rows of the embedding.
     notes : list of str, optional
         Sentences about texts that llama.cpp splits otherwise are appended.
+    encoder : bool
+        White space before a mask, which is in no text of an encoder's user, is noted instead of refused.
 
     Raises
     ------
@@ -80,7 +83,7 @@ def vocabulary_keys(
         raise WrongValue(f"{TOKENIZER} is missing")
     declared = json_object(place, MAX_TOKENIZER)
     options = json_object(os.path.join(folder, OPTIONS), MAX_CONFIG) if is_file(os.path.join(folder, OPTIONS)) else {}
-    found = _Folder(folder, declared, options, config, vocabulary)
+    found = _Folder(folder, declared, options, config, vocabulary, encoder)
     keys = {f"tokenizer.ggml.{key}": value for key, value in found.keys().items() if value != []}
     if notes is not None:
         notes += found.notes
@@ -110,7 +113,9 @@ class _Folder:
         options: Mapping[str, Any],
         config: Mapping[str, Any],
         count: int,
+        encoder: bool,
     ) -> None:
+        self._encoder = encoder
         self._folder, self._said, self._options, self._config, self._count = folder, declared, options, config, count
         model = declared.get("model")
         if (
@@ -206,7 +211,9 @@ class _Folder:
         is_changed = any(step.get("type") == "Prepend" for step in self._normal)
         for one in added:
             for flag in ("lstrip", "single_word"):
-                if one.get(flag):
+                if one.get(flag) and flag == "lstrip" and self._encoder and one["content"] in MASKS:
+                    self.notes.append(f"white space before {one['content']} in a text has tokens in llama.cpp")
+                elif one.get(flag):
                     raise _refuse(f"{flag} of the token {shown(one['content'])} is true, which GGUF has no key for")
             if one.get("normalized", not one.get("special")) and is_changed:
                 raise _refuse(f"normalized of the token {shown(one['content'])} is true, which GGUF has no key for")

@@ -1,4 +1,4 @@
-"""Keys of a GGUF file for the tokenizer and the pooling of an encoder.
+"""Keys of a GGUF file for the tokenizer and the pooling of an encoder. BPE of bytes has the keys of language models.
 
     model WordPiece         tokenizer.ggml.model bert; "cat" is "\u2581cat", "##s" is "s"
     BertNormalizer          .normalizer.lowercase, .normalizer.strip_accents
@@ -22,13 +22,19 @@ from ....zoo.llm.control_tokens import CONTROL, NORMAL, UNKNOWN, UNUSED
 from ....zoo.llm.folder_tokens import MAX_TOKENIZER, around_of
 from ....zoo.llm.pieces import FURTHER, phantom
 from ....zoo.llm.shape import Shape
+from .vocabulary import vocabulary_keys
 
 TOKENIZER = "tokenizer.json"
 POOLING = {"mean": 1, "cls": 2, "last": 3}
 
 
-def encoder_keys(folder: str, config: Mapping[str, Any], shape: Shape) -> dict[str, Any]:
+def encoder_keys(folder: str, config: Mapping[str, Any], shape: Shape, notes: list[str]) -> dict[str, Any]:
     """Return the keys for the tokenizer of a folder, and for its pooling.
+
+    Parameters
+    ----------
+    notes : list of str
+        Sentences about texts that llama.cpp splits otherwise are appended.
 
     Raises
     ------
@@ -40,12 +46,15 @@ def encoder_keys(folder: str, config: Mapping[str, Any], shape: Shape) -> dict[s
         raise WrongValue(f"{TOKENIZER} is missing")
     declared = json_object(place, MAX_TOKENIZER)
     model, normal = declared.get("model"), declared.get("normalizer")
+    if isinstance(model, Mapping) and model.get("type") == "BPE":
+        keys = vocabulary_keys(folder, config, shape.vocabulary, notes, encoder=True)
+        return keys | _pooling(folder, shape)
     if (
         not isinstance(model, Mapping)
         or model.get("type") != "WordPiece"
         or not isinstance(model.get("vocab"), Mapping)
     ):
-        raise _refuse("its model is not WordPiece")
+        raise _refuse("its model is neither WordPiece nor BPE of bytes")
     if model.get("continuing_subword_prefix", FURTHER) != FURTHER:
         raise _refuse(f"continuing_subword_prefix is {shown(model['continuing_subword_prefix'])}, expected {FURTHER}")
     if not isinstance(normal, Mapping) or normal.get("type") != "BertNormalizer":
