@@ -17,10 +17,10 @@ def _files() -> list[Path]:
     found = find_spec(PACKAGE)
     wanted = f"{PACKAGE.replace('_', '-')}=={__version__}"
     try:
-        (place,) = found.submodule_search_locations or () if found else ()
-        folder = Path(place)
+        places = found.submodule_search_locations if found else None
+        folder = Path([*(places or ())][0])
         version, sources = (folder / "made_of").read_text().split()
-    except (OSError, ValueError):  # of a checkout whose kernels are not built, too
+    except (OSError, ValueError, IndexError):  # of a checkout whose kernels are not built, too
         raise Unsupported(
             f"cuda: the kernels are missing: pip install {wanted}, or pip install ./cuda in the sources"
         ) from None
