@@ -8,7 +8,8 @@ runs on every CPU is never compiled with AVX flags. A file named *_simd.c is com
     HETEROCOMPUTE_WERROR=1       warnings are errors
     HETEROCOMPUTE_DEBUG=1        HC_ASSERT and HC_ASSUME check
     HETEROCOMPUTE_SANITIZE=address,undefined
-    HETEROCOMPUTE_CUDA=0|1       never build the kernels of csrc/cuda/, or fail without them; else nvcc decides
+
+The kernels of csrc/cuda/ are compiled by cuda/setup.py, for a distribution of their own.
 """
 
 import os
@@ -19,7 +20,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -34,6 +34,11 @@ from setuptools import Extension, setup
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
+
+# isort: split
+sys.path.insert(0, "cuda")
+# isort: split
+from fatbins import digest, is_current
 
 # isort: split
 from distutils.ccompiler import new_compiler  # of setuptools, which is imported before
@@ -83,18 +88,6 @@ if SANITIZE or os.environ.get("HETEROCOMPUTE_DEBUG") == "1":
     FLAGS += ["-UNDEBUG", "-DHC_DEBUG"]
 elif "-g" not in os.environ.get("CFLAGS", "").split():
     FLAGS += ["-g0"]  # Python's own flags say -g: three quarters of the extension's bytes
-
-# Same bits as on the CPU: no contraction, subnormals in full, quotients and roots rounded correctly.
-NVCC_FLAGS = ["-std=c++20", "-O3", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-Icsrc"]
-NVCC_FLAGS += ["--compress-mode=size"]
-if os.environ.get("HETEROCOMPUTE_WERROR") == "1":
-    NVCC_FLAGS += ["-Werror", "all-warnings"]
-# A cubin also serves later minor versions of its major version (sm_80: 86 and 89). The driver compiles the PTX on
-# other devices such as sm_100 and sm_120, once. All fatbins together stay below 2 MB, so that the codecs have one
-# cubin, and so do matmuls of few rows, of floats and of minima.
-CUDA_CODE = {"80": "compute_80", "90": "sm_90"}
-CUDA_MATMUL_CODE = {"80": "[sm_80,compute_80]", "90a": "sm_90a"}
-CUDA_ONE_CUBIN = ("few_grouped", "few_rows", "floats", "floats_bf16", "minima")
 
 
 def target_machine() -> str:
@@ -148,13 +141,10 @@ class BuildExt(build_ext):
         machine = target_machine()
         self.check_compiler([flag for flags in ISA_FLAGS.get(machine, {}).values() for flag in flags])
         jobs = [(source, [*FLAGS, *flags]) for source in ext.sources for flags in flags_of(source, machine)]
+        known = [f"-DHC_CUDA_SOURCES=0x{digest():08x}"]  # by which the core recognizes the kernels that fit it
+        jobs = [(source, [*flags, *(known if source == "csrc/python/cuda/memory.c" else [])]) for source, flags in jobs]
         stale = Counter(tuple(flags) for source, flags in jobs if not is_current(self.target_of(ext, source, flags)))
-        nvcc = find_nvcc()
         with ThreadPoolExecutor(self.parallel or os.cpu_count() or 1) as pool:
-            made = list(pool.map(lambda source: self.compile_cuda(nvcc, source), CUDA_SOURCES)) if nvcc else []
-            modules = [path for path in made if path]
-            if modules and len(modules) == len(made):  # else one of them failed, as was printed
-                jobs = [(source, [*flags, *self.list_modules(source, modules)]) for source, flags in jobs]
             header = INTRINSICS.get(machine)
             several = [flags for flags, count in stale.items() if count >= ENOUGH and len(flags) > len(FLAGS)]
             if header is None or is_ccache(self.compiler.compiler_so[0]):  # which would compile such files each time
@@ -175,35 +165,6 @@ class BuildExt(build_ext):
             suffix = sysconfig.get_config_var("EXT_SUFFIX")
             for folder in (".", self.build_lib):
                 Path(folder, *ext.name.split(".")).with_suffix(suffix).unlink(missing_ok=True)
-
-    def compile_cuda(self, nvcc: str, source: str) -> str | None:
-        """Compile a .cu file to a fatbin unless one is newer than all that it was made of; None if that fails."""
-        command = [nvcc, "-fatbin", *NVCC_FLAGS]
-        for virtual, real in cuda_code(source).items():
-            command += ["-gencode", f"arch=compute_{virtual},code={real}"]
-        folder = Path(self.lasting_folder(), f"{zlib.crc32(repr(command).encode()):08x}")
-        target = folder / f"{Path(source).stem}.fatbin"
-        if not is_current(str(target)):
-            folder.mkdir(parents=True, exist_ok=True)
-            made, begun = target.with_suffix(".part"), time.time()
-            command += ["-MD", "-MF", str(target.with_suffix(".d")), source, "-o", str(made)]
-            print(" ".join(command), flush=True)
-            if subprocess.run(command).returncode:
-                return without_cuda(f"{nvcc} fails on {source}")
-            os.utime(made, (begun, begun))  # a source that changed meanwhile is newer
-            os.replace(made, target)
-        return str(target)
-
-    def list_modules(self, source: str, modules: list[str]) -> list[str]:
-        """Write the list of fatbins that modules.c includes; return the flags that name it."""
-        if Path(source).name != "modules.c":
-            return []
-        lines = "".join(f'HC_MODULE({Path(path).stem}, "{Path(path).resolve()}")\n' for path in modules)
-        digest = zlib.crc32(b"".join(Path(path).read_bytes() for path in modules) + lines.encode())
-        listed = Path(self.lasting_folder(), f"modules-{digest:08x}.def").resolve()
-        listed.parent.mkdir(parents=True, exist_ok=True)
-        listed.write_text(lines)
-        return [f'-DHC_CUDA_MODULES="{listed}"']
 
     def lasting_folder(self) -> str:
         """Return where objects are kept: setuptools gives editable installs a temporary folder."""
@@ -291,65 +252,18 @@ def is_ccache(command: str) -> bool:
     return "ccache" in Path(command).name or (place is not None and "ccache" in Path(place).resolve().name)
 
 
-def cuda_code(source: str) -> dict[str, str]:
-    """Return what a .cu file is compiled for: virtual architectures, and the code for each."""
-    stem = Path(source).stem
-    if stem.endswith("_90a"):  # instructions that no other device has
-        return {"90a": "sm_90a"}
-    return CUDA_MATMUL_CODE if Path(source).parent.name == "matmul" and stem not in CUDA_ONE_CUBIN else CUDA_CODE
-
-
-def without_cuda(reason: str) -> None:
-    """Print why the build has no CUDA kernels; end it if HETEROCOMPUTE_CUDA=1 demands them."""
-    if os.environ.get("HETEROCOMPUTE_CUDA") == "1":
-        raise SystemExit(f"heterocompute: HETEROCOMPUTE_CUDA is 1, but {reason}")
-    print(f"heterocompute: built without CUDA kernels: {reason}", flush=True)
-
-
-def find_nvcc() -> str | None:
-    """Return the compiler of CUDA, of the PATH or of NVIDIA's packages; None, with one line, where there is none."""
-    wanted = os.environ.get("HETEROCOMPUTE_CUDA") or None
-    if wanted not in {"0", "1", None}:
-        raise SystemExit(f"heterocompute: HETEROCOMPUTE_CUDA is '{wanted}', expected 0 or 1")
-    if wanted == "0":
-        return None
-    if target_machine() not in ISA_FLAGS or sys.platform != "linux":
-        return without_cuda("the kernels are built on Linux on x86-64 and aarch64 alone")
-    packaged = Path(sysconfig.get_path("purelib"), "nvidia/cu13/bin/nvcc")
-    nvcc = shutil.which("nvcc") or (str(packaged) if packaged.exists() else None)
-    if not nvcc:
-        return without_cuda("there is no nvcc; the extra [cuda-build] brings it")
-    try:
-        said = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
-    except OSError:
-        return without_cuda(f"{nvcc} cannot be run")
-    release = re.search(r"release (\d+)\.", said)
-    if not release or int(release[1]) < 13:
-        return without_cuda(f"{nvcc} is older than CUDA 13")
-    return nvcc
-
-
-def is_current(target: str) -> bool:
-    """Whether an object is newer than what the compiler's own list (-MMD) says it was made of."""
-    listed = Path(target).with_suffix(".d")
-    if not (os.path.exists(target) and listed.exists()):
-        return False
-    made_of = listed.read_text().split(":", 1)[1].replace("\\\n", " ").split()
-    made = os.path.getmtime(target)
-    made_of = [file for file in made_of if not file.endswith(PRECOMPILED)]  # which is gone after a build
-    return all(os.path.exists(file) and os.path.getmtime(file) <= made for file in made_of)
-
-
 class SDist(sdist):
     """Everything that the repository holds, tests and pages too: what is unpacked can be tested as a clone can."""
 
     def make_distribution(self) -> None:
-        for path in (".ci", ".github", "csrc", "docs", "heterocompute", "notebooks", "tests"):
+        for path in (".ci", ".github", "csrc", "cuda", "docs", "heterocompute", "notebooks", "tests"):
             self.filelist.graft(path)
         for path in (".clang-format", ".gitignore", ".pre-commit-config.yaml", "*.md", "CITATION.cff", "noxfile.py"):
             self.filelist.include(path)
-        for made in ("*.py[cod]", "*.so", "*.o"):
+        for made in ("*.py[cod]", "*.so", "*.o", "*.fatbin", "made_of"):
             self.filelist.global_exclude(made)
+        for made in ("cuda/build", "cuda/dist"):
+            self.filelist.prune(made)
         super().make_distribution()
 
 
@@ -360,7 +274,6 @@ def long_description() -> str:
     return re.sub(r"\[([^]]*)\]\((?!https://)[^)]*\)", r"\1", text)
 
 
-CUDA_SOURCES = sorted(glob("csrc/cuda/**/*.cu", recursive=True))
 # One extension serves Python 3.11 and later (csrc/python/limited.h). A Python without a GIL has one of its own.
 IS_LIMITED = not sysconfig.get_config_var("Py_GIL_DISABLED")
 LIMITED_API = [("Py_LIMITED_API", "0x030b0000")] if IS_LIMITED else []
@@ -377,7 +290,6 @@ setup(
             sources=sorted(glob("csrc/**/*.c", recursive=True)),
             depends=[
                 *sorted(glob("csrc/**/*.h", recursive=True) + glob("csrc/**/*.def", recursive=True)),
-                *CUDA_SOURCES,
             ],
             include_dirs=["csrc"],
             define_macros=[

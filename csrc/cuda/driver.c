@@ -80,6 +80,10 @@ typedef union hc_cuda_word {
 static hc_cuda_word *free_words;
 static struct {
     const char *name;
+    const void *image;
+} images[MAX_MODULES];
+static struct {
+    const char *name;
     void *module;
 } modules[HC_CUDA_MAX_DEVICES][MAX_MODULES];
 static struct {
@@ -101,16 +105,11 @@ static hc_status fail_at(cu_result result, const char *what, hc_error *error) {
 }
 
 static hc_status open_library(const char *path, hc_error *error) {
-    hc_cuda_image image;
     char reason[256];
     void *library = hc_library_open(path, reason, sizeof reason);
     if (!library)
         return hc_fail(error, HC_UNSUPPORTED, "cuda: no driver (%s): install the NVIDIA driver", reason);
     brings_kernels = hc_library_symbol(library, "hc_cuda_brings_kernels") != NULL;
-    if (!brings_kernels && !hc_cuda_module(0, &image))
-        return hc_fail(error, HC_UNSUPPORTED,
-                       "cuda: heterocompute was built without CUDA kernels: build it where there is nvcc 13, with "
-                       "HETEROCOMPUTE_CUDA=1");
 #define F(field, symbol, arguments)                                                                                    \
     *(void **)&cu.field = hc_library_symbol(library, symbol);                                                          \
     if (!cu.field)                                                                                                     \
@@ -143,6 +142,19 @@ hc_status hc_cuda_open(const char *path, hc_error *error) {
     const hc_status status = is_open ? HC_OK : open_library(path, error);
     hc_mutex_unlock(&mutex);
     return status;
+}
+
+bool hc_cuda_brings_kernels(void) { return brings_kernels; }
+
+void hc_cuda_give(const char *name, const void *image) {
+    hc_mutex_lock(&mutex);
+    for (int i = 0; i < MAX_MODULES; i++)
+        if (!images[i].name || strcmp(images[i].name, name) == 0) {
+            images[i].name = name;
+            images[i].image = image;
+            break;
+        }
+    hc_mutex_unlock(&mutex);
 }
 
 int hc_cuda_devices(void) { return is_open ? n_devices : 0; }
@@ -394,11 +406,10 @@ static cu_result find_module(int device, const char *name, void **module) {
             *module = modules[device][i].module;
             return 0;
         }
-    hc_cuda_image image = {.name = NULL};
     const void *data = brings_kernels ? name : NULL;
-    for (int number = 0; !data && hc_cuda_module(number, &image); number++)
-        if (strcmp(image.name, name) == 0)
-            data = image.data;
+    for (int number = 0; !data && number < MAX_MODULES && images[number].name; number++)
+        if (strcmp(images[number].name, name) == 0)
+            data = images[number].image;
     const cu_result result = data ? cu.load(module, data) : NO_BINARY;
     if (result == 0) {
         modules[device][i].name = name;

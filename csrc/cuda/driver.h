@@ -16,10 +16,14 @@ typedef struct {
     int64_t bytes; /* of memory */
 } hc_cuda_device;
 
-/* Opens libcuda.so.1, or another library with its functions; a second call does nothing once one is open. HC_UNSUPPORTED: the
- * build has no kernels, there is no driver or no device. A library that has the symbol hc_cuda_brings_kernels brings them
- * itself (tests/cuda/host/fake_driver.cpp): it is given the name of a module in place of its image. */
+/* Opens libcuda.so.1, or another library with its functions; a second call does nothing once one is open. HC_UNSUPPORTED:
+ * there is no driver or no device. */
 hc_status hc_cuda_open(const char *library, hc_error *error);
+/* Before the first launch: a module of kernels by name, a fatbin for cuModuleLoadData. Both stay in memory. */
+void hc_cuda_give(const char *name, const void *image);
+/* A library that has the symbol hc_cuda_brings_kernels has them itself (tests/cuda/host/fake_driver.cpp): it is given the
+ * name of a module in place of its image. */
+bool hc_cuda_brings_kernels(void);
 int hc_cuda_devices(void);            /* 0 before hc_cuda_open */
 int hc_cuda_driver_version(void);     /* 13000 is 13.0 */
 int hc_cuda_architecture(int device); /* 90: compute capability 9.0; 0: there is no such device */

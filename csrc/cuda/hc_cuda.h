@@ -81,14 +81,6 @@ typedef struct {
     hc_cuda_step step[HC_CUDA_MAX_STEPS];
 } hc_cuda_plan;
 
-/* A module of kernels: a fatbin, for cuModuleLoadData. By number, false past the end; a build without nvcc has none. */
-typedef struct {
-    const char *name;
-    const void *data;
-    int64_t bytes;
-} hc_cuda_image;
-bool hc_cuda_module(int number, hc_cuda_image *image);
-
 /* A workspace is aligned to 256 bytes. Shapes and axes have been checked, as hc_quantize does.
  * HC_UNSUPPORTED, with a sentence: the kernels lack it. */
 typedef struct {

@@ -44,7 +44,7 @@ def bars(texts: list[str]) -> str:
     rows.sort(key=lambda row: -row["sqnr_db"])
     height, top_db = TOP + STEP * len(rows) + 8, max(row["sqnr_db"] for row in rows)
     lines = [
-        '<text x="8" y="20" font-weight="600">SQNR of the digits network\'s weights, dB; bits a value</text>',
+        '<text x="8" y="20" font-weight="600">SQNR of the digits network\'s weights, dB; bits per value</text>',
     ]
     for i, row in enumerate(rows):
         y, length = TOP + i * STEP, round(row["sqnr_db"] / top_db * (WIDTH - LEFT - RIGHT), 1)

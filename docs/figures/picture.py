@@ -30,7 +30,7 @@ def main() -> None:
         text(
             AXES.right,
             HEIGHT - 12,
-            "stored bits a weight, scales included (points: codes of 2 to 5 bits)",
+            "stored bits per value, scales included (points: codes of 2 to 5 bits)",
             'text-anchor="end"',
         ),
     ]
@@ -52,7 +52,7 @@ def main() -> None:
         lines.append(f'<path d="M{x} {y - 4}h30" {look}/>')
         lines.append(f'<path d="{outline(mark, x + 15, y - 4, 5)}" {full}/>')
         lines.append(text(x + 38, y, words))
-    title = "Accuracy of a digits network against stored bits a weight"
+    title = "Accuracy of a digits network against stored bits per value"
     (DOCS / "accuracy.svg").write_text(picture(WIDTH, HEIGHT, title, lines))
 
 

@@ -70,7 +70,7 @@ def panel(rows: list[dict[str, Any]], theory: list[dict[str, Any]], kind: str, w
     points = [one for one in points if across[0] < one[0] < across[1] and up[0] < one[1] < up[1]]
     x_scale, y_scale = (linear(ends, pad=0, count=count) for ends, count in ((across, 7), (up, 7)))
     title = f"{words}, dB" if which == 0 else "those of 4 to 5 bits"
-    chart = Chart(x_scale, y_scale, width, ROW, "stored bits a value", title, size=SIZE, standalone=True)
+    chart = Chart(x_scale, y_scale, width, ROW, "stored bits per value", title, size=SIZE, standalone=True)
     under: list[str] = []
     rails = []
     for name, dash in (("Lloyd-Max", ' stroke-dasharray="5 4"'), ("rate-distortion", "")):
@@ -124,7 +124,7 @@ def draw(rows: list[dict[str, Any]], theory: list[dict[str, Any]]) -> None:
         for which, (left, *_) in enumerate(PANELS):
             parts = panel(rows, theory, kind, words, which)
             lines += [f'<g transform="translate({left} {TOP + i * ROW})">', *parts, "</g>"]
-    drawn = picture(WIDTH, height, "SQNR against stored bits a value, by format", lines, SIZE)
+    drawn = picture(WIDTH, height, "SQNR against stored bits per value, by format", lines, SIZE)
     (DOCS / "ranking.svg").write_text(drawn, encoding="utf-8")
 
 

@@ -217,7 +217,7 @@ class BitmapArray(PackedArray):
             "dtype": str(self.dtype),
             "density": f"{self.density:.3g}",
             "bytes": f"{self.nbytes:,}",
-            "bits a value": f"{self.bits_per_value:.3f}",
+            "bits per value": f"{self.bits_per_value:.3f}",
         }
 
     def __repr__(self) -> str:

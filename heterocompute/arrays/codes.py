@@ -11,6 +11,7 @@ import numpy as np
 
 from ..base.errors import WrongType, WrongValue
 from ..base.float_env import counts_subnormals
+from ..base.notebooks.shown import Facts
 from .bits import rows_per_chunk
 from .foreign import refuse_elsewhere
 from .quantized import QuantizedArray
@@ -24,7 +25,7 @@ BLOCK = 1 << 22  # codes unpacked at a time
 
 
 @dataclass(frozen=True)
-class CodeStorage:
+class CodeStorage(Facts):
     """The size of an array's codes, as stored and as a Huffman code.
 
     Attributes

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, NoReturn
 
@@ -22,6 +21,7 @@ from ..base.values import as_int
 from .array_like import ArrayLike
 from .base import PackedArray
 from .dense import as_array, as_float_dtype, as_single, normalize_axes, refuse_infinite
+from .eie_load import EIELoad
 from .layout import Entry, Plain
 from .stored import check_source
 
@@ -34,44 +34,6 @@ MOST_ELEMENTS = 4096  # or the number of rows, if that is larger
 _TEXT = re.compile(r"eie-p([1-9][0-9]{0,8})")  # the format string of EIE in a file
 _BLOCK = 1 << 20  # entries looked at a time
 COMPONENTS = {"codebook": (np.float32, 1), "pointers": (np.uint32, 2), "entries": (np.uint8, 1)}
-
-
-@dataclass(frozen=True, eq=False)
-class EIELoad:
-    """A cycle-accurate simulation of EIE's processing elements for one vector.
-
-    Attributes
-    ----------
-    cycles : int
-        Cycles from the first activation until the last element finishes.
-    broadcasts : int
-        Number of nonzero activations. All elements receive them, at most one per cycle.
-    stalls : int
-        Cycles in which an activation waited because the queue of an element was full.
-    busy : ndarray of int64, (elements,)
-        Cycles in which each element multiplied, including padding entries.
-    padding : int
-        Number of padding entries over all elements.
-    """
-
-    cycles: int
-    broadcasts: int
-    stalls: int
-    busy: Array
-    padding: int
-
-    @property
-    @counts_subnormals
-    def efficiency(self) -> float:
-        """Return the load-balance efficiency: busy cycles as a fraction of all cycles of all elements; 1 if none."""
-        return float(self.busy.sum() / (self.cycles * len(self.busy))) if self.cycles else 1.0
-
-    @property
-    @counts_subnormals
-    def useful(self) -> float:
-        """Return the fraction of the busy cycles that is not padding; 1 if none."""
-        busy = int(self.busy.sum())
-        return 1 - self.padding / busy if busy else 1.0
 
 
 class EIEArray(PackedArray):
@@ -403,7 +365,7 @@ class EIEArray(PackedArray):
             "density": f"{self.density:.3g}",
             "entries that pad": f"{self.padding:,}",
             "bytes": f"{self.nbytes:,}",
-            "bits a value": f"{self.bits_per_value:.3f}",
+            "bits per value": f"{self.bits_per_value:.3f}",
         }
 
     @counts_subnormals

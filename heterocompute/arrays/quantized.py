@@ -487,7 +487,7 @@ class QuantizedArray(PackedArray):
             "axis": str(self._axis),
             **({"device": self.device} if self._is_far else {}),
             "bytes": f"{self.nbytes:,}",
-            "bits a value": f"{self.bits_per_value:.3f}",
+            "bits per value": f"{self.bits_per_value:.3f}",
         }
 
     def __repr__(self) -> str:

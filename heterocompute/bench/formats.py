@@ -80,7 +80,7 @@ def _table(kinds: dict[str, Array], weights: list[tuple[Array, Any]], threads: i
 
 
 def _network(weights: list[tuple[Array, Any]], text: str) -> Row:
-    """Return stored bits per weight and SQNR over all weight matrices; no SQNR if nothing was lost."""
+    """Return stored bits per value and SQNR over all weight matrices; no SQNR if nothing was lost."""
     signal = noise = bits = 0.0
     size = 0
     fmt = parse_format(text)
@@ -96,7 +96,7 @@ def _network(weights: list[tuple[Array, Any]], text: str) -> Row:
 
 
 def limits() -> Table:
-    """Return the theoretical limits at 1 to 8 bits a value.
+    """Return the theoretical limits at 1 to 8 bits per value.
 
     Returns
     -------

@@ -59,7 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     imply_layout(arguments)
     if arguments.layout is None:
-        raise UsageError("--layout is needed")
+        raise UsageError(
+            f"the ending of {arguments.output} names no layout: expected --layout L, such as compressed-tensors for a "
+            "folder that transformers loads, or an OUT that ends in .gguf or .onnx"
+        )
     from ..files.convert import NotRepresentable, convert_checkpoint  # 18 ms
 
     options = options_of(convert_checkpoint, arguments)

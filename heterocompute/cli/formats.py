@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_table(columns, [row for row in rows if row["family"] == family])
         print_line("")
     print_words(
-        f"Stored bits a value of {ROWS} rows of {LENGTH}. Other bits, groups and suffixes go as well, in this order; "
+        f"Stored bits per value of {ROWS} rows of {LENGTH}. Other bits, groups and suffixes go as well, in this order; "
         "definitions: docs/formats.md."
     )
     return 0

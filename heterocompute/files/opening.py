@@ -16,6 +16,7 @@ from ..base.errors import WrongValue, printable
 from ..base.float_env import counts_subnormals
 from ..base.locations import absolute, is_folder
 from ..base.magic import FIRST_BYTES, kind_of, names_index
+from ..base.notebooks.shown import Shown, facts_html, told
 from ..base.regular import open_regular
 from ..base.tensors import Info, Tensors
 from ..base.texts import counted, file_name, quoted
@@ -81,7 +82,7 @@ class Place(NamedTuple):
         return open_checkpoint(self.path, self.layout)
 
 
-class Checkpoint(Mapping[str, Any]):
+class Checkpoint(Shown, Mapping[str, Any]):
     """Map names to the arrays of a checkpoint, each read on access. Returned by `open_checkpoint`.
 
     Attributes
@@ -219,6 +220,10 @@ class Checkpoint(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"Checkpoint({self.path!r}, {counted(len(self), 'array')})"
+
+    def _repr_html_(self) -> str:
+        metadata = {name: told(value) for name, value in self.metadata.items()}
+        return facts_html({"path": self.path, "arrays": told(list(self)), **metadata})
 
 
 def place_of(checkpoint: Checkpoint) -> Place:

@@ -24,6 +24,7 @@ from ..arrays.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.lazy import renamed
+from ..base.notebooks.shown import Facts
 from ..base.values import LARGEST, check_choice
 
 __all__ = ["Run", "Simulation", "conv", "gemm", "simulate"]
@@ -38,7 +39,7 @@ def __dir__() -> list[str]:
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Facts):
     """The counts of one matmul on an array. Words are values in any format.
 
     Attributes
@@ -223,7 +224,7 @@ def conv(
 
 
 @dataclass(frozen=True)
-class Simulation:
+class Simulation(Facts):
     """The result and the counts of a simulated array.
 
     Attributes

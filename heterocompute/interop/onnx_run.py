@@ -20,7 +20,8 @@ from ..arrays.dense import refuse_infinite
 from ..base import runtime
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.lazy import renamed
-from ..base.texts import near_words, quoted
+from ..base.notebooks.shown import Shown, facts_html
+from ..base.texts import counted, near_words, quoted
 from ..base.values import as_int
 from ..files.containers.onnx_graph import codes_in, text_of
 from ..files.layouts.refusals import quantized_already
@@ -125,7 +126,7 @@ class Weights(dict[str, Array]):
     axes: Mapping[str, tuple[int, ...]]
 
 
-class OnnxNetwork:
+class OnnxNetwork(Shown):
     """A network of an ONNX file with the weights that it multiplies by, which `heterocompute.study` judges.
 
     Parameters
@@ -178,6 +179,14 @@ class OnnxNetwork:
         self._x, self._labels = x, labels
         if x is not None:
             self._check_examples()
+
+    def __repr__(self) -> str:
+        ends = f"{', '.join(self._inputs)} -> {', '.join(self._outputs)}"
+        return f"<OnnxNetwork: {counted(len(self._axes), 'weight')} of Conv, Gemm and MatMul, {ends}>"
+
+    def _repr_html_(self) -> str:
+        shapes = {name: " x ".join(map(str, w.shape)) for name, w in self.weights.items()}
+        return facts_html({"network": repr(self).strip("<>"), **shapes})
 
     @cached_property
     def weights(self) -> Weights:

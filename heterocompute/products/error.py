@@ -16,6 +16,7 @@ from ..arrays.foreign import refuse_elsewhere
 from ..base import runtime
 from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
+from ..base.notebooks.shown import Facts
 
 __all__ = ["ErrorReport", "error"]
 
@@ -24,7 +25,7 @@ _LEAST = 2.0**-900  # sums of squares below it lose digits
 
 
 @dataclass(frozen=True)
-class ErrorReport:
+class ErrorReport(Facts):
     """Report the difference between an array and the original.
 
     Attributes

@@ -18,6 +18,7 @@ from ..base import runtime
 from ..base.devices import KIND
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
+from ..base.notebooks.shown import Shown, facts_html
 from ..formats import Format, has_pattern
 from .arguments import as_format, core_operand, is_compressed
 from .conv import ERRORS, conv2d, convolution_key, prepared
@@ -59,7 +60,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Shown):
     """List the available paths of a call and the chosen one; printing shows a table.
 
     Attributes
@@ -113,6 +114,14 @@ class Explanation:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = {}
+        for one in self.candidates:
+            times = {"predicted": one.predicted_ms, "measured": one.measured_ms}
+            said = [f"{_shown(ms).strip()} ms {how}" for how, ms in times.items() if ms is not None]
+            rows[f"{'* ' * (one.path == self.chosen)}{one.path}"] = "; ".join([*said, one.reason])
+        return facts_html(rows)
 
 
 def explain(*arguments: object, **options: object) -> Explanation:

@@ -14,6 +14,7 @@ from ..arrays.quantized import QuantizedArray
 from ..base import runtime
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
+from ..base.notebooks.shown import Facts
 from ..base.texts import counted
 from ..base.values import as_int
 from .arguments import Array, FloatArray, as_bias, checked_out
@@ -23,7 +24,7 @@ __all__ = ["OuterCounts", "conv2d_outer"]
 
 
 @dataclass(frozen=True)
-class OuterCounts:
+class OuterCounts(Facts):
     """Operation counts of a convolution on an SCNN-style array of multipliers.
 
     Attributes

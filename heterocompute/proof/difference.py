@@ -7,13 +7,14 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..base.notebooks.shown import Shown
 from ..report.files import csv_text, write_text
-from ..report.page import page, section, table, tiles
+from ..report.page import page, rows_html, section, table, tiles
 from ..report.table import clean
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Shown):
     """The answer of `heterocompute.diff`.
 
     Attributes
@@ -54,6 +55,9 @@ class Difference:
             "rows": self.rows,
             "notes": self.notes,
         }
+
+    def _repr_html_(self) -> str:
+        return rows_html(self.rows, "; ".join([repr(self), *self.notes]))
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write the rows as CSV."""

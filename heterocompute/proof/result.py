@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..base.notebooks.shown import Facts
 from .statement import Statement
 
 VERIFIED, DIFFERENT, UNCHECKED = "verified", "different", "not checked"
@@ -50,7 +51,7 @@ class FileCheck:
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(Facts):
     """The answer of `heterocompute.verify`.
 
     Attributes

@@ -19,6 +19,8 @@ from ..arrays.dense import as_array
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
+from ..base.notebooks.shown import Facts
+from ..base.texts import counted
 from ..base.values import as_int
 from ..emulate.codes import Codes, code_rows, code_runs
 from ..emulate.model import NAME, Model, parse_model
@@ -34,7 +36,7 @@ BLOCK = 1 << 22  # products held at a time
 
 
 @dataclass(frozen=True)
-class AccumulatorBits:
+class AccumulatorBits(Facts):
     """The answer of `accumulator_bits`.
 
     Attributes
@@ -60,6 +62,11 @@ class AccumulatorBits:
     activations: Format
     _weights: Array = field(repr=False)
     _segments: list[tuple[int, int]] = field(repr=False)
+
+    def __repr__(self) -> str:
+        n = self.per_output.size
+        least = int(self.per_output.min()) if n else self.bits
+        return f"<AccumulatorBits: {self.bits} bits, {counted(n, 'output')} from {least} bits on, x {self.activations}>"
 
     def worst_input(self, output: int) -> Array:
         """Return an input that reaches the bound of an output.

@@ -14,6 +14,7 @@ from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.lazy import renamed
+from ..base.notebooks.shown import Facts
 from ..base.values import as_real
 from ..formats import Format
 from ..products.arguments import as_format
@@ -159,7 +160,7 @@ def correct_bias(w: Any, q: Any, h: Hessian, bias: Any = None, axis: Any = None)
 
 
 @dataclass(frozen=True)
-class Rescaling:
+class Rescaling(Facts):
     """Hold the result of `rescale`.
 
     Attributes

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ..base.notebooks.shown import Shown, facts_html
+from ..base.texts import counted
 from .hessian import Hessian
 
 
-class Calibration(dict[str, Hessian]):
+class Calibration(Shown, dict[str, Hessian]):
     """Map each weight's name to its Hessian, in the order of the weights.
 
     Attributes
@@ -18,3 +20,9 @@ class Calibration(dict[str, Hessian]):
 
     axes: dict[str, tuple[int, ...]]
     held: Calibration | None = None
+
+    def __repr__(self) -> str:
+        return f"<Calibration: {counted(len(self), 'Hessian')} of {sum(one.tokens for one in self.values()):,} tokens>"
+
+    def _repr_html_(self) -> str:
+        return facts_html(self)

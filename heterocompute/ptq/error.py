@@ -14,6 +14,7 @@ from ..arrays.foreign import refuse_elsewhere
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
+from ..base.notebooks.shown import Facts
 from ..base.texts import counted
 from ..products.columns import decoded_rows, to_columns
 from .hessian import Hessian, as_matrices
@@ -22,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class OutputError:
+class OutputError(Facts):
     """Report the squared error of a layer's output, over all inputs of a `Hessian`.
 
     Attributes

@@ -169,7 +169,7 @@ class Plan(Tabular):
         notes = "".join(f"; note: {note}" for note in self.notes)
         spent = ", ".join(f"{kind} {self.spent[kind]:.6g} of {limit:.6g}" for kind, limit in self.budget.items())
         return (
-            f"{self.bits:.3f} bits a value, {counted(self.bytes, 'byte')} ({spent}); loss predicted "
+            f"{self.bits:.3f} bits per value, {counted(self.bytes, 'byte')} ({spent}); loss predicted "
             f"{self.predicted:.4g}, "
             f"bound {self.bound:.4g}: {proof}{measured}{notes}"
         )

@@ -162,6 +162,12 @@ def search(
     step = Steps(len(names) + (0 if judge is None else len(items) + 2), progress, "search")
     other = None if activations is None else as_format(activations, "search: activations")
     tables = cost_tables([*allowed, "bytes"], list(layers.values()), choices, device, other)
+    place = {name: i for i, name in enumerate(names)}
+    item_costs = {
+        kind: np.array([np.sum(table[[place[name] for name in item]], axis=0) for item in items])
+        for kind, table in tables.items()
+    }
+    bounds = _bounds(item_costs, allowed, count, items)
 
     kept = KeptResults(keep, "search")
     rounder = _Rounder(values, {name: axis for name, (_, axis) in layers.items()}, known, kept)
@@ -178,13 +184,8 @@ def search(
         alphas, exact = _effects(judge, arrays, disturbed, rounder, kept, step)
         probes = {name: fmt.label for item in disturbed for name, fmt in item.items()}
 
-    place = {name: i for i, name in enumerate(names)}
-    item_costs = {
-        kind: np.array([np.sum(table[[place[name] for name in item]], axis=0) for item in items])
-        for kind, table in tables.items()
-    }
     item_losses = np.array([np.sum([np.array(errors[name]) * alphas[name] for name in item], axis=0) for item in items])
-    found = _solved(item_costs, item_losses, allowed, count, items)
+    found = _solved(item_costs, item_losses, bounds)
     of = {name: f for item, f in zip(items, found.choice, strict=True) for name in item}
     chosen = {name: rounder.round(name, choices[of[name]]) for name in names}
     measured = None
@@ -284,16 +285,12 @@ def _effects(
     return alphas, exact
 
 
-def _solved(
-    costs: Mapping[str, Array],
-    losses: Array,
-    allowed: Mapping[str, float],
-    count: int,
-    items: Sequence[Sequence[str]],
-) -> Solution:
-    """Return the choices of least loss within the budgets, for this number of values."""
+def _bounds(
+    costs: Mapping[str, Array], allowed: Mapping[str, float], count: int, items: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """Return the budgets in units of the costs, for this number of values, unless the cheapest choices exceed one."""
     # the cost of bits is in bytes
-    bounds = {kind: floor(amount * count / 8) if kind == "bits" else amount for kind, amount in allowed.items()}
+    bounds: dict[str, float] = {kind: floor(amount * count / 8) if kind == "bits" else amount for kind, amount in allowed.items()}
     for kind, amount in allowed.items():
         cheapest = costs[kind].min(axis=1)
         least = float(cheapest.sum())
@@ -306,6 +303,11 @@ def _solved(
                 f"{', '.join(map(shown, items[largest][:3]))} with {share:.0%}: exclude it, add smaller formats or "
                 "raise the budget"
             )
+    return bounds
+
+
+def _solved(costs: Mapping[str, Array], losses: Array, bounds: Mapping[str, float]) -> Solution:
+    """Return the choices of least loss within the budgets."""
     try:
         return solve([costs[kind] for kind in bounds], losses, list(bounds.values()))
     except ValueError as problem:

@@ -202,7 +202,7 @@ def _vs_quant(subject: _Subject, tell: Progress) -> Any:
             tail = f"-g{vector}-s{scale}"
             pairs([f"vsq{b}{tail}" for b in bits], [f"vsq4{tail}", f"vsq8{tail}"], vector, scale)
     columns = {
-        "weights": "weights", "activations": "activations", "vector": "V", "scale_bits": "M", "bits": "bits a weight",
+        "weights": "weights", "activations": "activations", "vector": "V", "scale_bits": "M", "bits": "bits per value",
         "accuracy": "accuracy", "sqnr_db": "dB of weights", "energy": "energy to int8", "area": "area to int8",
     }  # fmt: skip
     summary = (
@@ -229,7 +229,7 @@ def _formats_table(subject: _Subject, formats: Sequence[str], tell: Progress) ->
 
 def _mx(subject: _Subject, tell: Progress) -> Any:
     names = ("mxint8", "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4", "nvfp4")
-    columns = {"format": "format", "bits": "bits a weight", "accuracy": "accuracy", "sqnr_db": "dB of weights",
+    columns = {"format": "format", "bits": "bits per value", "accuracy": "accuracy", "sqnr_db": "dB of weights",
                "energy": "energy to int8", "area": "area to int8"}  # fmt: skip
     summary = (
         "Direct cast of weights and activations (Rouhani et al., Microscaling data formats, arXiv 2310.10537). Energy "
@@ -251,7 +251,7 @@ def _gptq(subject: _Subject, tell: Progress) -> Any:
          "output_db": row.get("output_db")}
         for row in found
     ]  # fmt: skip
-    columns = {"format": "format", "method": "rounding", "bits": "bits a weight", "accuracy": "accuracy",
+    columns = {"format": "format", "method": "rounding", "bits": "bits per value", "accuracy": "accuracy",
                "output_db": "dB of outputs"}  # fmt: skip
     summary = (
         "Nearest codes (rtn) and GPTQ (Frantar et al., ICLR 2023), weights alone. Outputs are those of the layers, on "
@@ -276,7 +276,7 @@ def _nm_sparsity(subject: _Subject, tell: Progress) -> Any:
             "format": text, "bits": row["bits"], "accuracy": _metric(row), "sqnr_db": row["sqnr_db"],
             "times_fewer": 1 / share, "bytes": row["bits"] / 32, "energy": unit.energy_pj / dense,
         })  # fmt: skip
-    columns = {"format": "weights", "bits": "bits a weight", "accuracy": "accuracy", "sqnr_db": "dB of weights",
+    columns = {"format": "weights", "bits": "bits per value", "accuracy": "accuracy", "sqnr_db": "dB of weights",
                "times_fewer": "fewer multiply-adds", "bytes": "bytes to fp32", "energy": "energy to int8"}  # fmt: skip
     summary = (
         "N of every M weights, the largest, without retraining (Mishra et al., arXiv 2104.08378, who retrain). Energy "

@@ -100,7 +100,7 @@ def fine_tune(
 
 def compare_formats(texts: list[str], net: Digits, x: F32, labels: NDArray[np.int64], epochs: int) -> list[str]:
     """Return lines of a table: accuracy of the quantized network before and after training its codebooks."""
-    lines = ["| format | bits/value | before | after, mean | standard deviation |", "|---|---|---|---|---|"]
+    lines = ["| format | bits per value | before | after, mean | standard deviation |", "|---|---|---|---|---|"]
     print(*lines, sep="\n", flush=True)
     for text in texts:
         before = quantized(net.weights, text)

@@ -19,6 +19,7 @@ from ..arrays.quantized import QuantizedArray
 from ..base.cached import cached
 from ..base.container import Reader
 from ..base.float_env import counts_subnormals
+from ..base.notebooks.shown import Shown, facts_html
 from ..base.runtime import use
 from ..base.values import Rng, seed_from
 from ..products.conv import conv2d
@@ -28,7 +29,7 @@ from .layers import STRIDES
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Network:
+class Network(Shown):
     """A small network with held-out examples, which evaluates and trains its own weights.
 
     Attributes
@@ -63,6 +64,10 @@ class Network:
         size = sum(w.size for w in self.weights.values())
         sizes = f"{len(self.layers)} layers, {size:,} weights, {len(self.test_x)} held-out examples"
         return f"<{type(self).__name__}: {sizes}>"
+
+    def _repr_html_(self) -> str:
+        shapes = {name: " x ".join(map(str, w.shape)) for name, w in self.weights.items()}
+        return facts_html({"network": repr(self).strip("<>"), **shapes})
 
     @counts_subnormals
     def forward(

@@ -215,7 +215,7 @@ def test_what_is_refused(tmp_path, capsys):
     with pytest.raises(ValueError, match="quantized, by 'modelopt' with 'fc.pre_quant_scale', in no layout"):
         convert_checkpoint(tmp_path / "b.safetensors", tmp_path / "out.safetensors", OURS)
     assert main(["convert", str(tmp_path / "a.safetensors"), str(tmp_path / "out.safetensors")]) == 2
-    assert "--layout is needed" in capsys.readouterr().err
+    assert "names no layout: expected --layout L, such as compressed-tensors" in capsys.readouterr().err
     assert not (tmp_path / "out.safetensors").exists()
 
 

@@ -9,13 +9,11 @@ import os
 import runpy
 import shutil
 import subprocess
-import sysconfig
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import emulated
 import pytest
@@ -28,21 +26,18 @@ def find_nvcc() -> str:
     """Return the compiler of CUDA; skip the test where there is none, and where sanitizers check the host build."""
     if os.environ.get("HETEROCOMPUTE_SANITIZE"):
         pytest.skip("PTX runs without sanitizers")
-    packaged = Path(sysconfig.get_path("purelib"), "nvidia/cu13/bin/nvcc")
-    nvcc = shutil.which("nvcc") or (str(packaged) if packaged.exists() else None)
-    return nvcc or pytest.skip("no nvcc")
+    return build()["find_nvcc"]() or pytest.skip("no nvcc")
 
 
 @functools.cache
 def build() -> dict[str, Any]:
-    """Return the names of setup.py."""
-    with mock.patch("setuptools.setup"):
-        return runpy.run_path(str(emulated.ROOT / "setup.py"))
+    """Return the names of cuda/fatbins.py."""
+    return runpy.run_path(str(emulated.ROOT / "cuda/fatbins.py"))
 
 
 def flags() -> list[str]:
-    """Return the flags that setup.py gives to nvcc."""
-    return list(build()["NVCC_FLAGS"])
+    """Return the flags that the build gives to nvcc."""
+    return list(build()["FLAGS"])
 
 
 def kernels(sources: Sequence[Path] = tuple(KERNELS), virtual: str = "80") -> Path:

@@ -37,19 +37,19 @@ def of_the_fake_driver(what: str) -> None:
 
 
 @functools.cache
-def environment() -> dict[str, str]:
-    """Build the fake driver; return the variables that make a process use it."""
+def environment(*flags: str) -> dict[str, str]:
+    """Build the fake driver, with more flags of the compiler; return the variables that make a process use it."""
     of_the_fake_driver("process with another driver")
     kernels = emulated.kernels()._name
     cxx = shlex.split(os.environ.get("CXX", "c++"))
     if not shutil.which(cxx[0]):
         pytest.skip("no C++ compiler")
     made_of = [SOURCE, *sorted((emulated.ROOT / "csrc/cuda").glob("*.h"))]
-    text = "\0".join([*cxx, *emulated.FLAGS, *(path.read_text() for path in made_of)])
+    text = "\0".join([*cxx, *emulated.FLAGS, *flags, *(path.read_text() for path in made_of)])
     digest = hashlib.sha256(text.encode()).hexdigest()[:20]
     library = Path(tempfile.gettempdir(), f"heterocompute-fake-driver-{os.getuid()}-{digest}.so")
     if not library.exists():
-        emulated.build(cxx, [SOURCE], library)
+        emulated.build([*cxx, *flags], [SOURCE], library)
     return {"HETEROCOMPUTE_CUDA_DRIVER": str(library), "FAKE_DRIVER_KERNELS": kernels}
 
 

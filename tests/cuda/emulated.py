@@ -196,7 +196,7 @@ def build(cxx: list[str], sources: list[Path], library: Path, flags: Sequence[st
 
 
 def function_of(name: str) -> Any:
-    """Return a planner of the core, or `module`."""
+    """Return a planner of the core."""
     return ctypes.CFUNCTYPE(ctypes.c_int)(_heterocompute.cuda_addresses()[name])
 
 

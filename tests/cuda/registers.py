@@ -16,7 +16,6 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = {"products": r"\b(?:IMMA|IGMMA|HMMA)\.", "copies": r"\bLDGSTS\.", "local": r"\b(?:LDL|STL)\b"}
@@ -24,9 +23,8 @@ MAIN = re.compile(r"hc_(gemm|sgemm|conv|order)_?")  # kernels that keep all valu
 
 
 def flags() -> list[str]:
-    """Return the flags that setup.py gives to nvcc."""
-    with mock.patch("setuptools.setup"):
-        return list(runpy.run_path(str(ROOT / "setup.py"))["NVCC_FLAGS"])
+    """Return the flags that the build gives to nvcc."""
+    return list(runpy.run_path(str(ROOT / "cuda/fatbins.py"))["FLAGS"])
 
 
 def compile_one(source: Path, arch: str, folder: Path) -> tuple[str, str]:

@@ -1,56 +1,37 @@
-"""What a build with nvcc holds, and what the compiler says of the matmul kernels."""
+"""The distribution of the kernels, how the core finds it, and what the compiler says of the matmul kernels."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
-import runpy
 import shutil
 import subprocess
 import sys
-import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
+import compiled
+import driven
 import emulated
 import pytest
 import registers
 
+import heterocompute as hc
+from heterocompute import _heterocompute
+from heterocompute.base.cuda import kernels
+
 MODULES = {path.stem for path in (emulated.ROOT / "csrc/cuda").rglob("*.cu")}
 FATBIN = bytes.fromhex("50ed55ba")
-MOST_BYTES = 2_000_000  # of all fatbins, which every wheel has
+MOST_BYTES = 2_000_000  # of all fatbins
 
 
-class Image(ctypes.Structure):
-    """hc_cuda_image of csrc/cuda/hc_cuda.h."""
-
-    _fields_ = [("name", ctypes.c_char_p), ("data", ctypes.c_void_p), ("bytes", ctypes.c_int64)]
-
-
-def test_a_build_has_all_modules_or_none() -> None:
-    find, image, found, total = emulated.function_of("module"), Image(), set(), 0
-    while find(len(found), ctypes.byref(image)) & 1:
-        assert ctypes.string_at(image.data, 4) == FATBIN and image.bytes > 1000
-        found.add(image.name.decode())
-        total += image.bytes
-    assert found in (set(), MODULES) and total < MOST_BYTES
-    assert found or os.environ.get("HETEROCOMPUTE_CUDA") != "1"  # asked for
-
-
-def build_functions(monkeypatch: pytest.MonkeyPatch, wanted: str | None, path: Path) -> dict[str, Any]:
-    """Return what setup.py defines, on a machine with this PATH and value of HETEROCOMPUTE_CUDA."""
-    monkeypatch.delenv("HETEROCOMPUTE_CUDA", raising=False)
-    if wanted is not None:
-        monkeypatch.setenv("HETEROCOMPUTE_CUDA", wanted)
-    monkeypatch.setenv("PATH", str(path))
-    monkeypatch.chdir(emulated.ROOT)
-    with mock.patch("setuptools.setup"):
-        found = runpy.run_path("setup.py")
-    found["sysconfig"] = mock.Mock(get_path=lambda _: str(path / "site-packages"))
-    found["find_nvcc"].__globals__.update(sysconfig=found["sysconfig"])
-    return found
+def test_the_distribution_has_all_modules() -> None:
+    if not find_spec("heterocompute_cuda"):
+        pytest.skip("heterocompute-cuda is not installed")
+    found = kernels.read()
+    assert set(found) == MODULES
+    assert all(image.startswith(FATBIN) and len(image) > 1000 for image in found.values())
+    assert sum(map(len, found.values())) < MOST_BYTES
 
 
 def pretend(path: Path, release: str) -> str:
@@ -61,36 +42,89 @@ def pretend(path: Path, release: str) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernels are built on Linux")
-def test_kernels_are_built_where_there_is_a_compiler(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    find = build_functions(monkeypatch, None, tmp_path)["find_nvcc"]
-    assert find() is None
-    line = "heterocompute: built without CUDA kernels: there is no nvcc; the extra [cuda-build] brings it\n"
-    assert capsys.readouterr().out == line
+def test_the_compiler_is_found_on_the_path_and_in_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    build = compiled.build()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site-packages")])
+    assert build["find_nvcc"]() is None
+    with pytest.raises(SystemExit, match="there is no nvcc 13 or later; pip install nvidia-cuda-nvcc "):
+        build["build"](tmp_path)
     packaged = pretend(tmp_path / "site-packages/nvidia/cu13/bin/nvcc", "13.0")
-    assert find() == packaged
+    assert build["find_nvcc"]() == packaged
     mine = pretend(tmp_path / "nvcc", "13.1")
-    assert find() == mine and capsys.readouterr().out == ""
+    assert build["find_nvcc"]() == mine
     pretend(tmp_path / "nvcc", "12.8")
-    assert find() is None and "nvcc is older than CUDA 13\n" in capsys.readouterr().out
-    assert build_functions(monkeypatch, "0", tmp_path)["find_nvcc"]() is None and capsys.readouterr().out == ""
-    with pytest.raises(SystemExit, match="HETEROCOMPUTE_CUDA is 1, but .*nvcc is older than CUDA 13"):
-        build_functions(monkeypatch, "1", tmp_path)["find_nvcc"]()
-    with pytest.raises(SystemExit, match="HETEROCOMPUTE_CUDA is 'yes', expected 0 or 1"):
-        build_functions(monkeypatch, "yes", tmp_path)["find_nvcc"]()
+    assert build["find_nvcc"]() == packaged
+
+
+def test_the_core_knows_the_sources_of_its_kernels() -> None:
+    assert _heterocompute.cuda_sources() == compiled.build()["digest"]()
+    assert compiled.build()["version"]() == hc.__version__
+
+
+@pytest.fixture(scope="module")
+def bare_driver() -> dict[str, str]:
+    """Build the fake driver without kernels of its own; it takes a module whose image is its name."""
+    return driven.environment("-Dhc_cuda_brings_kernels=hc_cuda_brings_nothing")
+
+
+LAUNCH = """
+import sys, numpy as np, heterocompute as hc
+print(hc.show_config(mode="dicts")["cuda"])
+print("heterocompute_cuda" in sys.modules)
+x = np.random.default_rng(0).standard_normal((4, 256), np.float32)
+try:
+    q = hc.quantize(x, "int8")
+    with hc.use(backend="cuda"):
+        y = hc.linear(x, q.to("cuda"), activations="int8")
+    print(np.array_equal(y, hc.linear(x, q, activations="int8")))
+except Exception as problem:
+    print(type(problem).__name__, problem)
+"""
+
+
+def launched(driver: dict[str, str], folder: Path, made_of: str | None) -> list[str]:
+    """Run LAUNCH beside a package of kernels that say of which version and sources they are."""
+    if made_of is not None:
+        (folder / "heterocompute_cuda").mkdir()
+        (folder / "heterocompute_cuda/made_of").write_text(made_of)
+        for name in MODULES:
+            (folder / f"heterocompute_cuda/{name}.fatbin").write_bytes(name.encode())
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, **driver, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run([sys.executable, "-c", LAUNCH], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_kernels_of_the_distribution_are_loaded_at_first_use(bare_driver: dict[str, str], tmp_path: Path) -> None:
+    fitting = f"{hc.__version__} {_heterocompute.cuda_sources():08x}"
+    config, imported, equal = launched(bare_driver, tmp_path, fitting)
+    assert config.startswith(f"kernels for sm_80 to sm_120 ({len(MODULES)} modules, 0.0 MB); driver 13.0; cuda:0 fake")
+    assert imported == "False" and equal == "True"
+
+
+@pytest.mark.parametrize(
+    ("made_of", "sentence"),
+    [
+        (None, f"the kernels are missing: pip install heterocompute-cuda=={hc.__version__}, or pip install ./cuda"),
+        ("0.0.9 00000000", f"the kernels are those of version 0.0.9: pip install heterocompute-cuda=={hc.__version__}"),
+        (f"{hc.__version__} 00000000", "the kernels in .*/heterocompute_cuda are of other sources than heterocompute"),
+    ],
+)
+def test_kernels_that_do_not_fit_are_a_sentence(
+    bare_driver: dict[str, str], tmp_path: Path, made_of: str | None, sentence: str
+) -> None:
+    if made_of is None and find_spec("heterocompute_cuda"):
+        pytest.skip("heterocompute-cuda is installed")
+    config, _, problem = launched(bare_driver, tmp_path, made_of)
+    assert re.match(sentence, config) and re.match(f"Unsupported cuda: {sentence}", problem)
 
 
 def compile_as(source: Path, target: Path, *options: str) -> str:
     """Compile a file of kernels with the flags of the build; return what the compiler says."""
-    packaged = Path(sysconfig.get_path("purelib"), "nvidia/cu13/bin/nvcc")
-    nvcc = shutil.which("nvcc") or (str(packaged) if packaged.exists() else None)
-    if not nvcc:
-        pytest.skip("no nvcc")
-    with mock.patch("setuptools.setup"):
-        flags = runpy.run_path(str(emulated.ROOT / "setup.py"))["NVCC_FLAGS"]
-    command = [nvcc, *flags, "-Werror", "all-warnings", *options, str(source), "-o", str(target)]
-    done = subprocess.run(command, cwd=emulated.ROOT, capture_output=True, text=True)
+    command = [compiled.find_nvcc(), *compiled.flags(), "-Werror", "all-warnings", *options, str(source)]
+    done = subprocess.run([*command, "-o", str(target)], cwd=emulated.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stderr
 

@@ -417,3 +417,10 @@ def test_latents_become_keys_and_values_of_a_prompt_only() -> None:
     maps = [flow.macs for flow in prompt if flow.name.endswith(("key_up", "value_up"))]
     assert maps == [100 * 512 * 128 * 128] * 2 * 61
     assert hw.memory.kv_cache(prompt, 100) == hw.memory.kv_cache(token, 100) == 2 * 100 * 61 * 576
+
+
+def test_one_token_after_others_is_counted_by_context_as_in_rooflines() -> None:
+    found = hw.count("llama_7b", context=1024)
+    assert found.macs == hw.count(hw.networks["llama_7b"].decoding(1024)).macs < hw.count("llama_7b").macs / 100
+    with pytest.raises(ValueError, match="context"):
+        hw.count("llama_7b", context=-1)

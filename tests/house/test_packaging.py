@@ -35,8 +35,8 @@ def tracked(checkout: Path) -> list[str]:
         git = ["git", "-C", str(checkout), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         listed = subprocess.run(git, capture_output=True, text=True, check=True).stdout.split("\0")
         return [name for name in listed if name and (checkout / name).exists()]
-    tops = (".ci", ".clang-format", ".github", ".gitignore", "csrc", "docs", "heterocompute", "notebooks", "tests",
-            "CHANGELOG.md", "CITATION.cff", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "README.md",
+    tops = (".ci", ".clang-format", ".github", ".gitignore", "csrc", "cuda", "docs", "heterocompute", "notebooks",
+            "tests", "CHANGELOG.md", "CITATION.cff", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "README.md",
             "SECURITY.md", "noxfile.py", "pyproject.toml", "setup.py")  # fmt: skip
     files = (
         path
@@ -44,7 +44,9 @@ def tracked(checkout: Path) -> list[str]:
         for path in ((checkout / top).rglob("*") if (checkout / top).is_dir() else [checkout / top])
     )
     names = [path.relative_to(checkout).as_posix() for path in files if path.is_file()]
-    return [name for name in names if "__pycache__" not in name and not name.endswith((".so", ".o"))]
+    return [
+        name for name in names if "__pycache__" not in name and not name.endswith((".so", ".o", ".fatbin", "/made_of"))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +147,7 @@ def test_a_release_is_described(checkout: Path) -> None:
     recipe = yaml.safe_load((checkout / ".ci/conda/recipe.yaml").read_text())
     assert recipe["context"]["version"] == version and recipe["about"]["license"] == "Apache-2.0"
     project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
+    assert project["optional-dependencies"]["cuda"] == [f"heterocompute-cuda=={version}"]
     scripts = [f"{name} = {function}" for name, function in project["scripts"].items()]
     assert recipe["build"]["python"]["entry_points"] == scripts
     needed, given = ({one.split()[0].partition(">")[0] for one in listed}
@@ -172,7 +175,7 @@ def test_forms_and_workflows_parse(checkout: Path) -> None:
         assert told["jobs"] and "permissions" in told, path.name
         runs = [step["run"] for job in told["jobs"].values() for step in job["steps"] if "run" in step]
         for script in runs:
-            for file in re.findall(r"(?:^|\s)((?:\.ci|docs|heterocompute|tests)/\S+|CHANGELOG\.md)", script):
+            for file in re.findall(r"(?:^|\s)((?:\.ci|cuda|docs|heterocompute|tests)/\S+|CHANGELOG\.md)", script):
                 assert (checkout / file).exists(), f"{path.name} names {file}"
     for path in forms:
         told = yaml.safe_load(path.read_text())
@@ -212,7 +215,15 @@ def test_a_second_install_compiles_nothing_even_editable(checkout: Path, tmp_pat
     (project / "heterocompute").mkdir()
     (project / "heterocompute/__init__.py").touch()
     (project / "heterocompute/base").mkdir()
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "heterocompute/base/version.py"):
+    (project / "cuda").mkdir()
+    for name in (
+        "setup.py",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "cuda/fatbins.py",
+        "heterocompute/base/version.py",
+    ):
         shutil.copy(checkout / name, project / name)
     (project / "csrc/one.c").write_text("#include <Python.h>\n#include <numpy/arrayobject.h>\nint hc_one;\n")
     compiler.write_text(f'#!/bin/sh\necho "$@" >>{log}\nexec gcc "$@"\n')
@@ -235,6 +246,32 @@ def test_a_second_install_compiles_nothing_even_editable(checkout: Path, tmp_pat
     compiled = [line.split() for line in log.read_text().splitlines() if "csrc/one.c" in line]
     assert len(compiled) == 1
     assert "-g0" in compiled[0]
+
+
+def test_the_distribution_of_the_kernels_has_all_files(sources: Path, tmp_path: Path) -> None:
+    """Build it with a compiler that writes its arguments."""
+    nvcc = tmp_path / "bin/nvcc"
+    nvcc.parent.mkdir()
+    nvcc.write_text(
+        """#!/bin/sh
+        echo "$@, release 13.0, V"
+        while [ "$1" ]; do
+            case "$1" in -MF) echo "x:" >"$2" ;; -o) echo image >"$2" ;; esac
+            shift
+        done
+        """
+    )
+    nvcc.chmod(0o755)
+    path = f"{nvcc.parent}{os.pathsep}{os.environ['PATH']}"
+    done = setup_py(sources / "cuda", "build_py", "--build-lib", str(tmp_path / "made"), PATH=path)
+    assert done.returncode == 0, done.stderr
+    made = {file.name for file in (tmp_path / "made/heterocompute_cuda").iterdir()}
+    kernels = {f"{file.stem}.fatbin" for file in (sources / "csrc/cuda").rglob("*.cu")}
+    assert made == kernels | {"__init__.py", "made_of", "LICENSE"}
+    version, number = (tmp_path / "made/heterocompute_cuda/made_of").read_text().split()
+    assert version == hc.__version__ and len(number) == 8
+    told = setup_py(sources / "cuda", "--version", PATH=path)
+    assert told.stdout.split()[-1] == hc.__version__
 
 
 def test_a_missing_compiler_gives_one_sentence(sources: Path) -> None:

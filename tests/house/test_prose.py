@@ -80,6 +80,18 @@ def test_few_sentences_are_long() -> None:
     assert share <= LONG_SHARE, f"{share:.1%} of the sentences have more than {LONG} words:\n{listed}"
 
 
+def test_bits_per_value_have_one_name() -> None:
+    others = re.compile(r"\bbits (a value|(a|per) (weight|number|parameter))\b|\bbits/(value|weight)\b", re.IGNORECASE)
+    pictures = [
+        *(ROOT / "docs").rglob("*.svg"),
+        *(ROOT / "docs/figures").rglob("*.py"),
+        *(ROOT / "notebooks").glob("*.ipynb"),
+    ]
+    sources = [*PAGES, *PY_FILES, *pictures, *(ROOT / "heterocompute").rglob("*.js")]
+    found = [f"{name(path)}: {one[0]}" for path in sources if (one := others.search(path.read_text(encoding="utf-8")))]
+    report("stored bits are called 'bits per value'", found)
+
+
 @pytest.mark.sweep(every=0)
 def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
     found = []

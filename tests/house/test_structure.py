@@ -83,6 +83,7 @@ QUICK = {"signal"}  # base/interrupt.py comes before everything else
 
 TOP_LEVEL = {
     "csrc",
+    "cuda",
     "heterocompute",
     "tests",
     "notebooks",

@@ -168,6 +168,14 @@ def test_partners_share_a_format_and_hessians_choose_the_method(net: Any) -> Non
     assert plan.table[0]["error"] == hc.ptq.error(net.weights[name], plan.weights[name], hs[name]).relative
 
 
+def test_a_budget_that_no_choice_fits_is_refused_before_anything_is_measured(net: Any) -> None:
+    def evaluate(weights: Any) -> float:
+        raise AssertionError("evaluated")
+
+    with pytest.raises(ValueError, match="the cheapest choices take .*, more than the budget of 10"):
+        hc.ptq.search(net.weights, ["int3", "int8"], {"bytes": 10}, evaluate, progress=lambda *_: evaluate(0))
+
+
 def test_what_is_refused(net: Any) -> None:
     for more, text in (
         ({"metric": "accuracy", "evaluate": lambda weights: 1.0}, "counts right answers"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +11,18 @@ import pytest
 
 import heterocompute as hc
 from heterocompute import hardware as hw
+from heterocompute.base.notebooks.shown import Shown
 from heterocompute.report.page import MOST_ROWS, rows_html
 
 NET = hc.zoo.digits()
+LEVELS = [
+    {"name": "dram", "kind": "lpddr5", "bandwidth": 50e9},
+    {"name": "buffer", "kib": 512, "width": 256, "banks": 8},
+    {"name": "pe", "count": [16, 16], "spread": ["K", "C"]},
+    {"name": "regs", "bytes": 64, "keeps": ["weights"]},
+]
+MAC = {"weights": "int8", "activations": "int8", "sums": 24}
+MACHINE = {"name": "mine", "process": "7 nm", "clock": 1e9, "level": LEVELS, "mac": MAC}
 RESULTS: dict[str, Callable[[], Any]] = {
     "roofline": lambda: hw.roofline("digits", "t4", "fp16"),
     "count": lambda: hw.count("digits"),
@@ -24,7 +34,41 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "published figure": lambda: hw.published("eyeriss-jssc-2017/alexnet-frames")[0],
     "mapping": lambda: found_mapping().mapping,
     "found": lambda: found_mapping(),
+    "training step": lambda: hw.training_step("digits", "t4"),
+    "batches": lambda: hw.batch_sweep("digits", "t4"),
+    "machine": lambda: hw.Machine(MACHINE),
+    "network": lambda: NET,
+    "calibration": lambda: hc.ptq.calibrate(NET.weights, lambda weights: NET.forward(weights, NET.train_x[:8])),
+    "accumulator": lambda: hc.ptq.accumulator_bits(hc.quantize(np.ones((4096, 32), np.float32), "int4"), "int8"),
+    "error": lambda: hc.error(np.eye(8, dtype=np.float32), hc.quantize(np.eye(8, dtype=np.float32), "int4")),
 }
+# Public classes that are arguments, layers and arrays in memory, not results: their repr is what one types, or a line.
+PLAIN = {"Builder", "Instruction", "KVCache", "PrepackedFilters", "Hessian", "Fabric", "Tier"}
+PLAIN |= {
+    "Integer",
+    "Levels",
+    "Minifloat",
+    "Arch",
+    "Density",
+    "Files",
+    "Level",
+    "Problem",
+    "Delayed",
+    "Current",
+    "DynamicScale",
+}
+PLAIN |= {"AttentionStep", "LinearStep"}  # tuples of arrays
+
+
+def test_every_public_result_has_a_table() -> None:
+    rooms = [hc, hc.ptq, hc.training, hc.emulate, hc.zoo, hw, hw.results, hw.mapper, hw.systems, hw.multi]
+    found = {name: getattr(room, name) for room in rooms for name in (getattr(room, "__all__", None) or dir(room))}
+    classes = {name: one for name, one in found.items() if inspect.isclass(one) and name[0] != "_"}
+    ours = {name: one for name, one in classes.items() if one.__module__.startswith("heterocompute.")}
+    results = {n: c for n, c in ours.items() if not issubclass(c, (hc.Format, Exception)) and n not in PLAIN}
+    assert len(results) > 40
+    assert [name for name, one in results.items() if not issubclass(one, Shown)] == []
+    assert PLAIN <= set(ours)
 
 
 def found_mapping() -> hw.mapper.Found:
@@ -38,6 +82,7 @@ def test_a_result_has_a_short_text_and_a_table(name: str) -> None:
     assert len(repr(found)) < 250 and "\n" not in repr(found)
     text = found._repr_html_()
     lines = {"published figure": 2, "mapping": 3, "found": 3}.get(name, 4)  # with the head
+    assert " object at 0x" not in text
     assert text.count("<tr") >= lines and text.count("<table") == 1
     assert found._repr_mimebundle_() == {"text/plain": repr(found), "text/html": text}
     assert found._repr_mimebundle_(include={"text/html"}) == {"text/html": text}

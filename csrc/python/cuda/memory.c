@@ -26,34 +26,40 @@ PyObject *hc_cuda_open_method(PyObject *self, PyObject *args) {
             Py_CLEAR(devices);
         Py_XDECREF(one);
     }
-    return devices ? Py_BuildValue("(iN)", hc_cuda_driver_version(), devices) : NULL;
+    PyObject *complete = hc_cuda_brings_kernels() ? Py_True : Py_False;
+    return devices ? Py_BuildValue("(iNO)", hc_cuda_driver_version(), devices, complete) : NULL;
 }
 
-PyObject *hc_cuda_modules_method(PyObject *self, PyObject *args) {
+/* The number of the sources of the kernels that fit this core (cuda/fatbins.py). */
+PyObject *hc_cuda_sources_method(PyObject *self, PyObject *args) {
     (void)self, (void)args;
-    PyObject *found = PyDict_New();
-    hc_cuda_image image;
-    for (int i = 0; found && hc_cuda_module(i, &image); i++) {
-        PyObject *bytes = PyLong_FromLongLong(image.bytes);
-        if (!bytes || PyDict_SetItemString(found, image.name, bytes) != 0)
-            Py_CLEAR(found);
-        Py_XDECREF(bytes);
-    }
-    return found;
+    return PyLong_FromUnsignedLong(HC_CUDA_SOURCES);
 }
 
-/* Addresses of the planners and modules, for tests that run the kernels on the host. */
+/* A module of kernels: its name and its bytes, of which the driver gets the addresses. */
+PyObject *hc_cuda_give_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *name, *image;
+    if (!PyArg_ParseTuple(args, "SS", &name, &image))
+        return NULL;
+    Py_INCREF(name); /* for the life of the process, as the driver's module */
+    Py_INCREF(image);
+    hc_cuda_give(PyBytes_AsString(name), PyBytes_AsString(image));
+    Py_RETURN_NONE;
+}
+
+/* Addresses of the planners, for tests that run the kernels on the host. */
 PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     return Py_BuildValue(
-        "{sNsNsNsNsNsNsNsNsNsNsNsN}", "prepack", PyLong_FromVoidPtr((void *)hc_cuda_plan_prepack), "layer",
+        "{sNsNsNsNsNsNsNsNsNsNsN}", "prepack", PyLong_FromVoidPtr((void *)hc_cuda_plan_prepack), "layer",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_layer), "attention", PyLong_FromVoidPtr((void *)hc_cuda_plan_attention),
         "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check), "conv2d",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize),
         "dequantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_fake_quantize), "matmul",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_matmul), "chance", PyLong_FromVoidPtr((void *)hc_cuda_plan_chance),
-        "prune", PyLong_FromVoidPtr((void *)hc_cuda_plan_prune), "module", PyLong_FromVoidPtr((void *)hc_cuda_module));
+        "prune", PyLong_FromVoidPtr((void *)hc_cuda_plan_prune));
 }
 
 PyObject *hc_cuda_allocate_method(PyObject *self, PyObject *args) {

@@ -8,10 +8,11 @@ from typing import NamedTuple
 from ... import _heterocompute as _core
 from ..errors import Unsupported, WrongValue, shown
 from ..texts import one_line
+from . import kernels
 
 KIND, NAME, A_DEVICE = "cuda", "CUDA", "a CUDA device"  # of names such as "cuda:0", and in messages
 hold, copy, move, wait = _core.cuda_hold, _core.cuda_copy, _core.cuda_move, _core.cuda_wait
-place, check, modules = _core.cuda_place, _core.cuda_check, _core.cuda_modules
+place, check = _core.cuda_place, _core.cuda_check
 
 DRIVER = "libcuda.so.1"
 
@@ -44,15 +45,18 @@ def _driver() -> tuple[int, tuple[Device, ...]]:
         if _open:
             raise Unsupported(f"{KIND}: this process uses the driver {shown(next(iter(_open)))} already")
         try:
-            version, found = _core.cuda_open(path)
+            version, found, has_kernels = _core.cuda_open(path)
         except (NotImplementedError, RuntimeError) as problem:  # its text has the path
             raise type(problem)(one_line(str(problem))) from None
+        if not has_kernels:  # which a driver of the tests has
+            for name, image in kernels.read().items():
+                _core.cuda_give(name.encode(), image)
         _open[path] = version, tuple(Device(*one) for one in found)
     return _open[path]
 
 
 def has_device() -> bool:
-    """Tell whether there is a CUDA device that the kernels of this build can use."""
+    """Tell whether there is a CUDA device, and kernels for it."""
     try:
         return bool(devices())
     except (NotImplementedError, RuntimeError):
@@ -65,7 +69,7 @@ def devices() -> tuple[Device, ...]:
     Raises
     ------
     NotImplementedError
-        The build has no kernels, or there is no driver or no device. The message says which.
+        There are no kernels (heterocompute-cuda), no driver or no device. The message says which.
     """
     return _driver()[1]
 
@@ -79,17 +83,14 @@ def check_device(number: int, name: str) -> int:
 
 
 def driver_text() -> str:
-    """Return one line about CUDA: the kernels of this build, the driver, the devices, or why there are none."""
-    built = modules()
-    size = sum(built.values()) / 1e6
-    kernels = f"kernels for sm_80 to sm_120 ({len(built)} modules, {size:.1f} MB)" if built else "built without kernels"
+    """Return one line about CUDA: the kernels, the driver and the devices, or why there are none."""
     try:
         version, found = _driver()
     except (NotImplementedError, RuntimeError) as problem:
         reason = str(problem).removeprefix(f"{KIND}: ")
-        return f"{kernels}; {reason}" if built else reason
+        return f"{kernels.described()}{reason}"
     listed = ", ".join(f"{KIND}:{i} {one.name} (sm_{one.major}{one.minor})" for i, one in enumerate(found))
-    return f"{kernels}; driver {version // 1000}.{version % 1000 // 10}; {listed}"
+    return f"{kernels.described()}driver {version // 1000}.{version % 1000 // 10}; {listed}"
 
 
 def device_number(name: object, caller: str) -> int | None:

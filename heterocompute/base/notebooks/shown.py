@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+MOST_ENTRIES, MOST_LETTERS = 12, 200  # of an attribute, in a table
 
 
 class Shown:
@@ -26,6 +32,42 @@ class Shown:
             for kind, text in kinds.items()
             if (include is None or kind in include) and kind not in (exclude or ())
         }
+
+
+class Facts(Shown):
+    """Base of dataclasses whose table in a notebook is their attributes."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        names = [one.name for one in fields(self) if not one.name.startswith("_")]  # type: ignore[arg-type]
+        return facts_html({name.replace("_", " "): told(getattr(self, name)) for name in names})
+
+
+def told(value: Any) -> str:
+    """Return an attribute in a few words.
+
+    Examples
+    --------
+    >>> told(1 / 3), told({"forward": 0.5}), told(np.arange(40)), told(list(range(40)))
+    ('0.33333', 'forward 0.5', 'int64 (40,), 0 to 39', '40 entries')
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, (float, np.floating)):
+        return f"{value:.5g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, np.ndarray):
+        ends = f", {told(value.min().item())} to {told(value.max().item())}" if value.size else ""
+        return f"{value.dtype} {value.shape}{ends}"
+    if isinstance(value, Mapping):
+        pairs = [f"{name} {told(one)}" for name, one in value.items()]
+        return ", ".join(pairs) if len(pairs) <= MOST_ENTRIES else f"{len(pairs)} entries"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(told, value)) if len(value) <= MOST_ENTRIES else f"{len(value)} entries"
+    text = str(value)
+    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}..."
 
 
 def facts_html(facts: Mapping[str, object]) -> str:

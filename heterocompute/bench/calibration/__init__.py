@@ -19,6 +19,7 @@ from ... import _heterocompute as _core
 from ...base import runtime
 from ...base.cache_files import COSTS, costs_file, costs_of_build, keep_costs, use_costs
 from ...base.errors import WrongValue, shown
+from ...base.notebooks.shown import Facts
 from ...base.runtime import use
 from ...base.values import as_real
 from ...products import tuned
@@ -54,7 +55,7 @@ FAR = 3.0  # a path that is so much slower than the fastest is timed once
 
 
 @dataclass(frozen=True)
-class MeasuredCosts:
+class MeasuredCosts(Facts):
     """The results of `calibrate`.
 
     Attributes

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...base.errors import Unsupported, WrongType, WrongValue, shown
 from ...base.lazy import renamed
+from ...base.notebooks.shown import Facts
 from ...base.values import as_list, check_choice, check_count, check_fields, check_number
 from ..network.lookup import as_network
 from ..network.loops import Loops
@@ -89,7 +90,7 @@ class Store:
 
 
 @dataclass(frozen=True, repr=False)
-class Accelerator:
+class Accelerator(Facts):
     """A model of a published accelerator.
 
     Attributes

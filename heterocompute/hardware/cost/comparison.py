@@ -9,6 +9,7 @@ from typing import Any
 
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.lazy import renamed
+from ...base.notebooks.shown import Facts
 from ...base.values import as_int, check_count, check_number, is_several
 from ...formats import Format
 from ...report.files import write_figure
@@ -133,7 +134,7 @@ def compare(
 
 
 @dataclass(frozen=True, repr=False)
-class BatchSweep:
+class BatchSweep(Facts):
     """The result of `batch_sweep`.
 
     Attributes

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...base.cached import cached
 from ...base.errors import WrongValue
+from ...base.notebooks.shown import Facts
 from ...base.values import check_count, check_flag
 from ..chips.chip import dtype_bits
 from ..network.graph import INPUT, Flow, Network
@@ -25,7 +26,7 @@ from .stored import Stored, stored, weight_matrix
 
 
 @dataclass(frozen=True, repr=False)
-class Fusion:
+class Fusion(Facts):
     """The result of `fuse`. Bytes are per batch.
 
     Attributes

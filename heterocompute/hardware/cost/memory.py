@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from ...base.errors import WrongValue
 from ...base.lazy import renamed
+from ...base.notebooks.shown import Facts
 from ...base.values import check_choice, check_count, is_several
 from ..chips.chip import dtype_bits
 from ..network.graph import Network
@@ -39,7 +40,7 @@ BLOCK, SMALL, SMALL_BUFFER, LARGE, LARGE_BUFFER, ROUND = 512, 1 << 20, 2 << 20, 
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Facts):
     """Memory in bytes by use.
 
     Attributes

@@ -15,6 +15,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ...base.notebooks.shown import Facts
 from ...base.values import check_choice
 from ...report.table import Column, lay_out
 from .arch import Arch, Level
@@ -74,7 +75,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Stats:
+class Stats(Facts):
     """The accesses, cycles and energy of a mapping.
 
     Attributes

@@ -91,6 +91,7 @@ def count(
     batch: int = 1,
     dtype: Any = "fp32",
     inputs: object = None,
+    context: int | None = None,
 ) -> Counts:
     """Count parameters, operations, activations and bytes.
 
@@ -112,6 +113,8 @@ def count(
         In place of `input_shape`, for a module with several inputs, such as CLIP, T5 or Whisper: arrays with a batch of
         one, or shapes without a batch, by position or by the names of keywords, as in
         ``inputs={"input_ids": (16,), "pixel_values": (3, 224, 224)}``.
+    context : int, optional
+        One generated token after so many others, of a transformer, as ``network.decoding(context)``.
 
     Returns
     -------
@@ -135,6 +138,8 @@ def count(
     batch = check_count("count", "batch", batch)
     bits = dtype_bits(dtype)
     network = as_network(network, input_shape, inputs=inputs)
+    if context is not None:
+        network = network.decoding(context)
     rows = [_row(flow, rule.rule(flow, runs_of(flow, batch)), batch, bits) for flow in network]
     total = sum(row["count"] for row in rows)
     macs, flops = (total, total * rule.flops_per_count) if rule.unit == "MAC" else (total, total)

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...base.cached import cached
 from ...base.errors import WrongType, WrongValue, shown
+from ...base.notebooks.shown import Facts
 from ...base.values import as_list, check_count, check_fields, check_text
 from .heads import FusedAttention, Sinks
 from .layers import Context, Layer, Linear, Scores
@@ -127,7 +128,7 @@ class Flow:
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(Facts):
     """A graph of layers with its input shape.
 
     Parameters

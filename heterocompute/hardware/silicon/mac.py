@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.errors import WrongValue
+from ...base.notebooks.shown import Facts
 from ...base.values import check_count
 from ...formats import Format
 from .gate_costs import ASSUMPTIONS, Cost, float_add, float_multiply, int_add, int_multiply, mux, scaled, table_read
@@ -24,7 +25,7 @@ PARTS = (
 
 
 @dataclass(frozen=True, repr=False)
-class MacCost:
+class MacCost(Facts):
     """Energy and area of one multiply-add, including one lane's share of shared parts.
 
     Attributes

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...base.errors import WrongValue, shown
 from ...base.lazy import renamed
+from ...base.notebooks.shown import Facts
 from ...formats import Format, Own, format as parse_format, has_pattern, is_own, unrotated
 from ...formats.elements import Integer, Levels, Logs, Minifloat, PowersOfTwo
 
@@ -23,7 +24,7 @@ FLOATS = {
 
 
 @dataclass(frozen=True)
-class Operand:
+class Operand(Facts):
     """The properties of a format that determine its arithmetic.
 
     Attributes

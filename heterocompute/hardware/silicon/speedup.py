@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.errors import WrongValue, shown
+from ...base.notebooks.shown import Facts
 from ...base.values import check_choice, check_flag, check_number
 from ..chips.chip import Device, dtype_bits, plain_dtype
 from ..chips.database import device
@@ -61,7 +62,7 @@ CHART = (
 
 
 @dataclass(frozen=True)
-class Overhead:
+class Overhead(Facts):
     """The result of `overhead`: the percentage computed from `overhead_pj`, and the printed one.
 
     Attributes

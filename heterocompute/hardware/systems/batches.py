@@ -9,6 +9,7 @@ from typing import Any
 
 from ...base.errors import WrongValue, shown
 from ...base.lazy import renamed
+from ...base.notebooks.shown import Facts
 from ...base.values import check_count, check_flag, check_number
 from ..chips.chip import Device, dtype_bits
 from ..chips.database import device as find_device
@@ -26,7 +27,7 @@ Bytes = Callable[[int], int]
 
 
 @dataclass(frozen=True, repr=False)
-class LargestBatch:
+class LargestBatch(Facts):
     """The result of `largest_batch`.
 
     Attributes

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ...base.errors import WrongType, WrongValue, shown
+from ...base.notebooks.shown import Facts
 from ...base.texts import shortened
 from ...base.values import as_int, check_choice, check_count, check_number
 from ...formats import Format
@@ -31,7 +32,7 @@ Rates = Mapping[str, float]
 
 
 @dataclass(frozen=True, repr=False)
-class Dispatch:
+class Dispatch(Facts):
     """The result of `dispatch`.
 
     Attributes

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...base.errors import WrongValue, shown
+from ...base.notebooks.shown import Facts
 from ...base.values import as_int, check_count, check_flag, check_number
 from ..network.graph import Network
 from ..network.layers import Context, Scores
@@ -21,7 +22,7 @@ RECOMPUTED = ("none", "full", "attention")
 
 
 @dataclass(frozen=True)
-class Parallel:
+class Parallel(Facts):
     """The division of a training over devices.
 
     Parameters

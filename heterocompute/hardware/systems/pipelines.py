@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...base.errors import WrongValue, shown
+from ...base.notebooks.shown import Facts
 from ...base.values import as_int, check_choice, check_count, check_flag, check_number, is_several
 from ...report.chart import Chart
 from ...report.files import write_figure, write_text
@@ -27,7 +28,7 @@ SHOWN_STEPS = 12  # of the picture
 
 
 @dataclass(frozen=True)
-class Feed:
+class Feed(Facts):
     """The parameters of `pipeline`, checked."""
 
     step: tuple[float, ...]
@@ -69,7 +70,7 @@ class Feed:
 
 
 @dataclass(frozen=True, repr=False)
-class PipelineRun:
+class PipelineRun(Facts):
     """The result of `pipeline`.
 
     Attributes

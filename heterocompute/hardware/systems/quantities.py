@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 
 from ...base.errors import WrongType, WrongValue, shown
+from ...base.notebooks.shown import Facts
 from ...base.values import check_number
 
 KINDS = ("op", "MAC", "B", "s", "J", "V")  # exponents of a dimension, in this order
@@ -42,7 +43,7 @@ _NAMES = {_of(op=1): "op", _of(op=1, s=-1): "op/s", _of(MAC=1): "MAC", _of(MAC=1
 
 
 @dataclass(frozen=True)
-class Quantity:
+class Quantity(Facts):
     """A number with a unit.
 
     Parameters

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from ...base.errors import WrongValue, shown
 from ...base.lazy import renamed
+from ...base.notebooks.shown import Facts
 from ...base.values import as_int, check_count, check_number
 from ..chips.chip import Device
 from ..chips.database import device as find_device
@@ -62,7 +63,7 @@ def _multiprocessors(function: str, one: Device) -> tuple[int, _Limits]:
 
 
 @dataclass(frozen=True)
-class Utilization:
+class Utilization(Facts):
     """The result of `utilization`. Percentages refer to the time that `nvml` is a share of.
 
     Attributes

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.errors import WrongType, WrongValue, shown
+from ...base.notebooks.shown import Facts
 from ...base.values import as_int, as_list, check_count, check_number
 from ..chips.chip import Device, plain_dtype
 from ..chips.database import as_devices
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Measurement(Facts):
     """The result of `measure`.
 
     Attributes

@@ -19,6 +19,7 @@ from typing import Any
 from ...arrays.components import component_layout
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.lazy import renamed
+from ...base.notebooks.shown import Facts
 from ...base.values import as_int, check_count, check_number
 from ...formats import Format
 from ..chips.chip import Device, dtype_bits
@@ -45,7 +46,7 @@ GRADIENT, MASTER, ADAM = 2.0, 4.0, 8.0  # bytes per parameter
 
 
 @dataclass(frozen=True, repr=False)
-class TrainingStep:
+class TrainingStep(Facts):
     """The result of `training_step`.
 
     Attributes
@@ -126,9 +127,10 @@ class TrainingStep:
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name} {time:.3g} s" for name, time in self.parts.items() if time)
+        limit = "" if self.fits else ", more than it has"
         return (
             f"<TrainingStep of {self.network} on {self.devices} {self.device}, batch {self.batch}: {self.seconds:.4g} "
-            f"s = {parts}; {self.utilization:.1%} of peak; {self.peak_memory / 1e9:.4g} GB a device>"
+            f"s = {parts}; {self.utilization:.1%} of peak; {self.peak_memory / 1e9:.4g} GB per device{limit}>"
         )
 
 

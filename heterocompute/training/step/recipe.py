@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ...base.errors import WrongType, WrongValue, shown
+from ...base.notebooks.shown import Facts
 from ...base.values import as_int, as_real, check_choice
 from ...files.selection import FirstMatch
 from ...formats import Format, format as parse_format, has_pattern, is_function, is_own, is_rotated
@@ -127,7 +128,7 @@ class DynamicScale:
 
 
 @dataclass(frozen=True, repr=False)
-class Recipe:
+class Recipe(Facts):
     """Formats and scales of every tensor of a training step.
 
     Each linear layer has three matmuls: ``y = x w^T``, ``dx = g w`` and ``dw = g^T x``. Each rounds both operands along

@@ -15,6 +15,7 @@ from typing import Any
 
 from ....base.errors import WrongType, WrongValue, shown
 from ....base.lazy import renamed
+from ....base.notebooks.shown import Shown, facts_html
 from ....base.texts import near_words
 from ....base.toml_text import read_toml
 from ....base.values import check_text
@@ -44,7 +45,7 @@ def machine_names() -> list[str]:
 
 
 @dataclass(frozen=True, repr=False)
-class Machine:
+class Machine(Shown):
     """A machine for whole networks, described by a table as of a TOML file.
 
     Attributes
@@ -370,6 +371,10 @@ class Machine:
     def __repr__(self) -> str:
         shape = f"{self.multipliers:,} multipliers at {self.clock / 1e9:.4g} GHz, {self.process}"
         return f"<Machine {self.name}: {shape}, {self.voltage:g} V, {', '.join(self.formats)}>"
+
+    def _repr_html_(self) -> str:
+        areas = {f"{name}, mm²": f"{area:.4g}" for name, area in self.area.items()}
+        return facts_html({"machine": repr(self).strip("<>"), "peak": f"{self.peak():.4g} operations/s", **areas})
 
 
 def check_key(machine: Machine, function: str, path: object) -> None:

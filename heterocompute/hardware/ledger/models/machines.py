@@ -78,7 +78,7 @@ def simba_ms() -> float:
 
 
 def accelforge(row: str, size: int, figure: str) -> float:
-    """Return pJ or cycles of matmuls on one memory of 1 pJ per bit with one multiplier, 8 bits a value.
+    """Return pJ or cycles of matmuls on one memory of 1 pJ per bit with one multiplier, 8 bits per value.
 
     Parameters
     ----------

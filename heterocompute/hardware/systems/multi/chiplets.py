@@ -16,6 +16,7 @@ from typing import Any
 
 from ....base.errors import WrongValue, shown
 from ....base.lazy import renamed
+from ....base.notebooks.shown import Facts
 from ....base.values import check_count, check_number
 from ...network.lookup import as_network
 from ...network.loops import Loops
@@ -24,7 +25,7 @@ MOST = 1 << 20  # chiplets, and elements of one
 
 
 @dataclass(frozen=True, repr=False)
-class ChipletTraffic:
+class ChipletTraffic(Facts):
     """The result of `chiplets`.
 
     Attributes
