@@ -22,6 +22,9 @@ SHAPES = [
     ((2, 3, 33), (0, 2)),
     ((5,), 0),
     ((1, 1), 1),
+    ((1, 203), 0),  # short rows
+    ((90, 5), 1),
+    ((19, 83), 0),
     ((0, 8), 1),
     ((3, 0), 1),
 ]
@@ -170,8 +173,9 @@ def test_strides_and_memory_order_change_nothing(text: str) -> None:
             plain = np.ascontiguousarray(view)
             q = hc.quantize(view, text, axis)
             assert q == hc.quantize(plain, text, axis)
-            target = np.zeros((*view.shape, 2), np.float32)[..., 0]
-            assert same_bits(np.ascontiguousarray(hc.fake_quantize(view, text, axis, out=target)), q.dequantize())
+            targets = [np.zeros((*view.shape, 2), np.float32)[..., 0], np.zeros(view.shape[::-1], np.float32).T[::-1]]
+            for target in targets:
+                assert same_bits(np.ascontiguousarray(hc.fake_quantize(view, text, axis, out=target)), q.dequantize())
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])

@@ -194,30 +194,37 @@ static inline __attribute__((always_inline)) void encode_slice(const float *x, i
                                                                hc_code_mode mode, int64_t ahead) {
     const float *reciprocals = segment->reciprocal + group;
     const int32_t *zeros = mode == HC_CODES_SHIFTED ? segment->zero + group : segment->zero;
-    const int64_t whole = segment->divide ? 0 : n & ~(int64_t)(4 * UNIT - 1);
     const float near = range->near;
-    const double *exact = segment->exact;
     const char *next = (const char *)((uintptr_t)x + (uintptr_t)ahead); /* prefetched while this slice is computed */
     const int64_t far = segment->far;
     const bool soon = ahead <= SEGMENT_VALUES * (int64_t)sizeof *x;
-    for (int64_t i = 0; i < whole; i += 4 * UNIT, next += 4 * HC_CACHE_LINE) {
+    float last[4 * UNIT]; /* four units that are not whole: zeros follow, of the first unit's group */
+    double exact_last[4 * UNIT];
+    uint8_t groups_last[4];
+    for (int64_t i = 0; i < n; i += 4 * UNIT, next += 4 * HC_CACHE_LINE) {
+        const float *from = x + i;
+        const double *exact = segment->exact ? segment->exact + i : NULL;
+        const uint8_t *groups = segment->group_of + i / UNIT;
         for (int j = 0; j < 4 && soon; j++)
             __builtin_prefetch(next + j * HC_CACHE_LINE, 0, 3);
         for (int j = 0; j < 4 && (far || !soon); j++)
             __builtin_prefetch(next + far + j * HC_CACHE_LINE, 0, 2);
-        const uint8_t *groups = segment->group_of + i / UNIT;
-        if (__builtin_expect(!simd_codes(x + i, groups, reciprocals, zeros, range, near, mode, segment->codes + i), 0))
-            exact_codes(x + i, exact ? exact + i : NULL, groups, group, segment, range, mode, segment->codes + i);
-    }
-    for (int64_t i = whole; i < n; i += 4 * UNIT) {
-        const int64_t count = hc_min(n - i, 4 * UNIT);
-        float last[4 * UNIT] = {0};
-        double exact_last[4 * UNIT] = {0};
-        memcpy(last, x + i, (size_t)count * sizeof *last);
-        if (exact)
-            memcpy(exact_last, exact + i, (size_t)count * sizeof *exact_last);
-        exact_codes(last, exact ? exact_last : NULL, segment->group_of + i / UNIT, group, segment, range, mode,
-                    segment->codes + i);
+        if (n - i < 4 * UNIT) {
+            const int64_t count = n - i;
+            memset(last, 0, sizeof last);
+            from = memcpy(last, from, (size_t)count * sizeof *last);
+            if (exact) {
+                memset(exact_last, 0, sizeof exact_last);
+                exact = memcpy(exact_last, exact, (size_t)count * sizeof *exact_last);
+            }
+            for (int j = 0; j < 4; j++)
+                groups_last[j] = groups[j * UNIT < count ? j : 0];
+            groups = groups_last;
+        }
+        if (__builtin_expect(segment->divide ||
+                                 !simd_codes(from, groups, reciprocals, zeros, range, near, mode, segment->codes + i),
+                             0))
+            exact_codes(from, exact, groups, group, segment, range, mode, segment->codes + i);
     }
 }
 

@@ -29,7 +29,7 @@ hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_
     blocks->direct = !prunes && hc_rows_direct(&blocks->view, 0, &direct);
     const int64_t columns = rows ? hc_max(g->padded, 1) : 1, size = hc_rows_size(&blocks->view);
     blocks->n_threads = columns * rows < SMALL ? 1 : run->n_threads;
-    blocks->ld = hc_round_up(columns, 16) + 16; /* not a power of two, with which rows would share cache sets */
+    blocks->ld = hc_rows_ld(columns);
     int64_t block = hc_min(BLOCK_VALUES / columns, hc_ceil_div(rows, 4 * (int64_t)blocks->n_threads));
     if (hc_rows_across(&blocks->view)) /* whole cache lines of neighbouring rows */
         block = hc_min(hc_round_up(hc_max(block, 1), 64), MAX_BLOCK_BYTES / size / blocks->ld);
@@ -97,7 +97,7 @@ bool hc_blocks_load(hc_blocks *blocks, int64_t block, int thread, hc_float_rows 
     } else if (blocks->direct) {
         hc_rows_direct(&blocks->view, row, x);
     } else {
-        hc_rows_gather(&blocks->view, row, x->rows, 0, encoder->geometry.padded, memory, blocks->ld);
+        hc_rows_gather(&blocks->view, blocks->isa, row, x->rows, 0, encoder->geometry.padded, memory, blocks->ld);
     }
     if (encoder->clip.kind == HC_CLIP_ABSMAX)
         return true;

@@ -96,12 +96,12 @@ static void round_rows(const hc_chance_job *job, int64_t row, int64_t rows, cons
     hc_float_rows x = {.data = at->x, .row_stride = job->ld}, y = {.data = at->y, .row_stride = job->ld};
     const int64_t size = hc_rows_size(&job->x), padded = job->geometry.padded;
     if (!hc_rows_direct(&job->x, row, &x))
-        hc_rows_gather(&job->x, row, rows, 0, padded, at->x, job->ld);
+        hc_rows_gather(&job->x, job->run->isa, row, rows, 0, padded, at->x, job->ld);
     const bool is_written = hc_rows_direct(&job->out, row, &y);
     for (int64_t i = 0; i < rows; i++)
         round_row(job, row + i, at, (const char *)x.data + i * x.row_stride * size, (float *)y.data + i * y.row_stride);
     if (!is_written)
-        hc_rows_scatter(&job->out, row, rows, 0, padded, at->y, job->ld);
+        hc_rows_scatter(&job->out, job->run->isa, row, rows, 0, padded, at->y, job->ld);
 }
 
 static void chance_task(void *context, int64_t task, int thread) {

@@ -237,13 +237,13 @@ int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const h
 }
 
 /* All values in the order of the rows; false if one is NaN and the format has a pattern. */
-static bool gather_whole(const hc_encoder *encoder, char *values, char *scratch) {
+static bool gather_whole(const hc_encoder *encoder, uint32_t isa, char *values, char *scratch) {
     const hc_geometry *g = &encoder->geometry;
     const hc_pruner *pruner = &encoder->pruner;
     if (encoder->format.m == 0) {
         hc_row_view view;
         hc_rows_init(&view, encoder->x, g, encoder->n_axes, encoder->axes);
-        hc_rows_gather(&view, 0, g->rows, 0, g->padded, values, g->padded);
+        hc_rows_gather(&view, isa, 0, g->rows, 0, g->padded, values, g->padded);
         return true;
     }
     const hc_kept_rows kept = {.dtype = hc_rows_dtype(&pruner->x),
@@ -264,7 +264,7 @@ hc_status hc_clip_whole(hc_encoder *encoder, uint32_t isa, hc_error *error) {
     const int64_t pruning = encoder->pruner.scratch_bytes + encoder->pruner.row_bytes;
     double *scratch = hc_alloc_aligned(hc_max(hc_max(n, HC_OCTAV_SCRATCH) * (int64_t)sizeof *scratch, pruning));
     hc_status status = HC_OK;
-    if (values && scratch && n > 0 && gather_whole(encoder, values, (char *)scratch)) {
+    if (values && scratch && n > 0 && gather_whole(encoder, isa, values, (char *)scratch)) {
         const hc_float_rows x = {values, dtype, n, 0, 1};
         const hc_geometry row = {1, 1, n, n, 1, 1, n, n, n, n};
         const hc_float_env saved = hc_float_env_enter();

@@ -16,6 +16,11 @@ void hc_decode_int_tile(const hc_run *run, const hc_format *format, const hc_geo
 void hc_decode_codes_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                           const hc_components *components, const hc_tile *tile, const hc_code_tile *out);
 
+/* Short rows without scales whose values (ld elements apart) and codes both follow each other without a gap are one row,
+ * whose geometry is `joined`. False: they are not. */
+bool hc_rows_join(const hc_format *format, const hc_geometry *geometry, const hc_components *components, int64_t rows,
+                  int64_t ld, hc_geometry *joined);
+
 /* Integers of this mode; all fields are 0 if the format has none. */
 hc_int_form hc_integers_of(const hc_format *format, hc_int_mode mode);
 

@@ -2,6 +2,7 @@
 #include "ops/codec/encoder.h"
 
 #include "ops/codec/blocks.h"
+#include "ops/codec/decode.h"
 #include "ops/codec/learn.h"
 
 #include "base/float_env.h"
@@ -120,12 +121,21 @@ int64_t hc_encode_block(const hc_encoder *encoder, uint32_t isa, const hc_float_
     int64_t row = HC_DECLINED;
     hc_encode_state state = encoder->state;
     state.weights = weights;
+    const hc_geometry *geometry = &encoder->geometry;
+    hc_geometry joined;
+    hc_components codes = *out;
+    hc_float_rows one = *x;
+    if (hc_rows_join(&encoder->format, geometry, out, x->rows, x->row_stride, &joined)) {
+        codes.part[HC_CODES].data = hc_part(out, HC_CODES, x->first_row);
+        one.rows = 1, one.first_row = 0;
+        geometry = &joined, x = &one, out = &codes;
+    }
     for (hc_simd_sets set = hc_format_simd_sets(encoder->format.family); *set && row == HC_DECLINED; set++)
         if (hc_simd_runs(*set, isa) && (*set)->encode)
-            row = (*set)->encode(&encoder->format, &encoder->geometry, &state, x, thresholds, out);
+            row = (*set)->encode(&encoder->format, geometry, &state, x, thresholds, out);
     if (row != HC_DECLINED)
         return row;
-    return encoder->ops->encode(&encoder->format, &encoder->geometry, &state, x, thresholds, out);
+    return encoder->ops->encode(&encoder->format, geometry, &state, x, thresholds, out);
 }
 
 static int64_t weight_row_bytes(const hc_encoder *encoder) {
@@ -152,7 +162,7 @@ static const hc_float_rows *load_weights(const hc_blocks *blocks, int thread, co
                                .row_stride = encoder->geometry.padded,
                                .first_row = x->first_row,
                                .rows = x->rows};
-    hc_rows_gather(&view, blocks->first_row + x->first_row, x->rows, 0, encoder->geometry.padded,
+    hc_rows_gather(&view, blocks->isa, blocks->first_row + x->first_row, x->rows, 0, encoder->geometry.padded,
                    hc_blocks_extra(blocks, thread), encoder->geometry.padded);
     return weights;
 }

@@ -105,13 +105,13 @@ static void keep_task(void *context, int64_t task, int thread) {
         hc_rows_direct(&job->g, first, &from);
         hc_rows_direct(&job->out, first, &to);
     } else {
-        hc_rows_gather(&job->g, first, rows, 0, columns, own, job->ld);
+        hc_rows_gather(&job->g, job->run->isa, first, rows, 0, columns, own, job->ld);
     }
     for (int64_t i = 0; i < rows; i++)
         keep(columns, (const float *)from.data + i * from.row_stride, job->bits + (first + i) * bytes,
              (float *)to.data + i * to.row_stride);
     if (!job->direct)
-        hc_rows_scatter(&job->out, first, rows, 0, columns, own, job->ld);
+        hc_rows_scatter(&job->out, job->run->isa, first, rows, 0, columns, own, job->ld);
 }
 
 hc_status hc_keep_inside(const hc_run *run, const hc_view *g, const hc_format *format, int n_axes, const int *axes,

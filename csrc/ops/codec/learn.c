@@ -23,12 +23,13 @@ static int64_t values_of_row(const hc_encoder *encoder) {
 }
 
 /* A row of importance, at `memory`; NULL if there is none. */
-static const hc_float_rows *load_importance(const hc_encoder *encoder, int64_t row, void *memory, hc_float_rows *rows) {
+static const hc_float_rows *load_importance(const hc_blocks *blocks, int64_t row, void *memory, hc_float_rows *rows) {
+    const hc_encoder *encoder = blocks->encoder;
     if (!encoder->importance)
         return NULL;
     hc_row_view view;
     hc_rows_init(&view, encoder->importance, &encoder->geometry, encoder->n_axes, encoder->axes);
-    hc_rows_gather(&view, row, 1, 0, encoder->geometry.padded, memory, encoder->geometry.padded);
+    hc_rows_gather(&view, blocks->isa, row, 1, 0, encoder->geometry.padded, memory, encoder->geometry.padded);
     *rows = (hc_float_rows){.data = memory, .dtype = hc_rows_dtype(&view), .first_row = row, .rows = 1};
     return rows;
 }
@@ -64,7 +65,7 @@ void hc_learn_rows(const hc_blocks *blocks, uint32_t isa, int thread, const hc_f
     for (int64_t i = 0; i < x->rows; i++) {
         const int64_t row = x->first_row + i;
         hc_float_rows rows;
-        const hc_float_rows *importance = load_importance(encoder, out->first_row + row, memory + at.importance, &rows);
+        const hc_float_rows *importance = load_importance(blocks, out->first_row + row, memory + at.importance, &rows);
         const int64_t n =
             encoder->ops->learn_values(&encoder->format, &encoder->geometry, x, importance, i, values, weights);
         learn(&encoder->format, values, weights, n, memory + at.scratch, hc_part(out, HC_CODEBOOK, row));
@@ -88,7 +89,8 @@ static void collect_task(void *context, int64_t task, int thread) {
         return;
     for (int64_t i = 0; i < x.rows; i++) {
         const int64_t row = x.first_row + i;
-        const hc_float_rows *importance = load_importance(encoder, row, hc_blocks_extra(&job->blocks, thread), &rows);
+        const hc_float_rows *importance =
+            load_importance(&job->blocks, row, hc_blocks_extra(&job->blocks, thread), &rows);
         job->count[row] =
             encoder->ops->learn_values(&encoder->format, &encoder->geometry, &x, importance, i, job->values + row * n,
                                        job->weights ? job->weights + row * n : NULL);

@@ -15,6 +15,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* All work before the first row is encoded. The caller frees the encoder even if this fails. */
@@ -97,7 +98,7 @@ static void decode_task(void *context, int64_t task, int thread) {
     else
         hc_decode_f64_tile(job->run, format, &job->geometry, components, &tile, (double *)values, ld);
     if (!job->direct)
-        hc_rows_scatter(&job->view, row, tile.rows, column, tile.columns, values, ld);
+        hc_rows_scatter(&job->view, job->run->isa, row, tile.rows, column, tile.columns, values, ld);
 }
 
 /* Sizes of tiles: whole groups, or multiples of 8 columns inside a longer group. */
@@ -109,7 +110,7 @@ static void choose_tiles(hc_decode_job *job) {
     job->tile_columns = hc_max(hc_min(job->tile_columns, job->columns), 1);
     job->tile_rows = hc_min(hc_max(TILE_VALUES / job->tile_columns, 1), hc_max(job->rows, 1));
     job->column_tiles = hc_ceil_div(job->columns, job->tile_columns);
-    job->ld = hc_round_up(job->tile_columns, 16) + 16;
+    job->ld = hc_rows_ld(job->tile_columns);
 }
 
 /* Converts indices [first, first + count) of axis 0 to rows and columns. */
@@ -251,7 +252,7 @@ static void fake_task(void *context, int64_t task, int thread) {
         hc_decode_tile(job->run, &encoder->format, &encoder->geometry, &packed, &tile, values, ld);
     }
     if (!job->direct)
-        hc_rows_scatter(&job->out, row, x.rows, 0, tile.columns, values, ld);
+        hc_rows_scatter(&job->out, job->run->isa, row, x.rows, 0, tile.columns, values, ld);
 }
 
 static hc_status fake_rows(hc_fake_job *job, const hc_encoder *encoder, const hc_view *out, hc_error *error) {
@@ -263,7 +264,7 @@ static hc_status fake_rows(hc_fake_job *job, const hc_encoder *encoder, const hc
     hc_rows_init(&job->out, out, &job->whole, encoder->n_axes, encoder->axes);
     hc_float_rows direct;
     job->direct = hc_rows_direct(&job->out, 0, &direct);
-    job->ld = hc_round_up(job->whole.padded, 16) + 16;
+    job->ld = hc_rows_ld(job->whole.padded);
     int64_t row_bytes = job->direct ? 0 : job->ld * (int64_t)sizeof(float);
     for (int i = 0; i < HC_N_COMPONENTS; i++)
         *(job->layout[i].per_row ? &row_bytes : &job->shared_bytes) += part_bytes(&job->layout[i]);
@@ -283,6 +284,15 @@ static hc_status fake_rows(hc_fake_job *job, const hc_encoder *encoder, const hc
     return status;
 }
 
+/* The axis whose values are nearest in memory, along which formats without scales are encoded. */
+static int nearest_axis(const hc_view *x) {
+    int nearest = 0;
+    for (int i = 1; i < x->ndim; i++)
+        if (x->shape[nearest] < 2 || (x->shape[i] > 1 && llabs(x->strides[i]) <= llabs(x->strides[nearest])))
+            nearest = i;
+    return nearest;
+}
+
 hc_status hc_fake_quantize(const hc_run *run, const hc_view *x, const hc_format *format, int n_axes, const int *axes,
                            const hc_clip *clip, const hc_inside *inside, const hc_view *out, hc_error *error) {
     if (out->dtype != HC_F32)
@@ -294,6 +304,10 @@ hc_status hc_fake_quantize(const hc_run *run, const hc_view *x, const hc_format 
     hc_status status = hc_check_host("fake_quantize: out", out->device, error);
     if (status != HC_OK)
         return status;
+    const hc_stored_form form = hc_form_of(format);
+    const int nearest = nearest_axis(x);
+    if (!inside && format->m == 0 && n_axes == 1 && hc_form_fits_any_axis(&form) && !hc_form_has_codebook(&form))
+        axes = &nearest;
     status = start(&encoder, run, "fake_quantize", x, NULL, format, n_axes, axes, clip, error);
     if (status == HC_OK)
         status = fake_rows(&job, &encoder, out, error);

@@ -3,6 +3,7 @@
 #include "ops/codec/rows.h"
 
 #include "base/convert.h"
+#include "kernels/kernel.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -85,72 +86,48 @@ static void fetch_ahead(const hc_piece *piece, int64_t column) {
     }
 }
 
-/* Rows that are neighbours in memory. A cache line of each column is read entirely and once, since columns a power of
- * two apart share a cache set, and is transposed in a square of its own. Full squares have constant lengths for the
- * compiler. */
-#define TRANSPOSE_SQUARE(TYPE, TO, CONVERT, ROWS, COLUMNS)                                                             \
-    for (int64_t c = 0; c < COLUMNS; c++)                                                                              \
-        memcpy(square[c], from + c * piece->column_stride, (size_t)(ROWS) * sizeof(TYPE));                             \
-    for (int64_t r = 0; r < ROWS; r++)                                                                                 \
-        for (int64_t c = 0; c < COLUMNS; c++)                                                                          \
-    to[r * piece->ld + c] = CONVERT(square[c][r])
-#define TRANSPOSE(TYPE, TO, CONVERT)                                                                                   \
-    for (int64_t c0 = 0; c0 < piece->columns; c0 += SQUARE) {                                                          \
-        const int64_t columns = hc_min(SQUARE, piece->columns - c0);                                                   \
-        fetch_ahead(piece, c0);                                                                                        \
-        for (int64_t r0 = 0; r0 < piece->rows; r0 += SQUARE) {                                                         \
-            const int64_t rows = hc_min(SQUARE, piece->rows - r0);                                                     \
-            TYPE square[SQUARE][SQUARE];                                                                               \
-            const char *from = piece->array + r0 * (int64_t)sizeof(TYPE) + c0 * piece->column_stride;                  \
-            TO *to = (TO *)values + r0 * piece->ld + c0;                                                               \
-            if (rows == SQUARE && columns == SQUARE) {                                                                 \
-                TRANSPOSE_SQUARE(TYPE, TO, CONVERT, SQUARE, SQUARE);                                                   \
-            } else {                                                                                                   \
-                TRANSPOSE_SQUARE(TYPE, TO, CONVERT, rows, columns);                                                    \
-            }                                                                                                          \
-        }                                                                                                              \
+/* Rows that are neighbours in memory, in squares of 16 x 16. A cache line of each column is read entirely and once, since
+ * columns a power of two apart share a cache set. Squares of float32 are transposed in registers, 16-bit floats once they
+ * are float32. */
+static void transpose_doubles(const hc_piece *piece, double *values, bool back) {
+    for (int64_t c0 = 0; c0 < piece->columns; c0 += SQUARE) {
+        const int64_t columns = hc_min(SQUARE, piece->columns - c0);
+        fetch_ahead(piece, c0);
+        for (int64_t r0 = 0; r0 < piece->rows; r0 += SQUARE) {
+            const int64_t rows = hc_min(SQUARE, piece->rows - r0);
+            double square[SQUARE][SQUARE];
+            char *array = piece->array + r0 * 8 + c0 * piece->column_stride;
+            double *to = values + r0 * piece->ld + c0;
+            for (int64_t c = 0; c < columns && !back; c++)
+                memcpy(square[c], array + c * piece->column_stride, (size_t)rows * 8);
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t c = 0; c < columns; c++)
+                    if (back)
+                        square[c][r] = to[r * piece->ld + c];
+                    else
+                        to[r * piece->ld + c] = square[c][r];
+            for (int64_t c = 0; c < columns && back; c++)
+                memcpy(array + c * piece->column_stride, square[c], (size_t)rows * 8);
+        }
     }
-
-static void gather_transposed(const hc_piece *piece, hc_dtype dtype, void *values) {
-    if (dtype == HC_F32)
-        TRANSPOSE(float, float, )
-    else if (dtype == HC_F64)
-        TRANSPOSE(double, double, )
-    else if (dtype == HC_F16)
-        TRANSPOSE(uint16_t, float, hc_f16_to_f32)
-    else
-        TRANSPOSE(uint16_t, float, hc_bf16_to_f32)
 }
 
-/* Scatters such rows: the reverse copy. */
-#define TRANSPOSE_BACK_SQUARE(TYPE, ROWS, COLUMNS)                                                                     \
-    for (int64_t c = 0; c < COLUMNS; c++)                                                                              \
-        for (int64_t r = 0; r < ROWS; r++)                                                                             \
-            square[c][r] = from[r * piece->ld + c];                                                                    \
-    for (int64_t c = 0; c < COLUMNS; c++)                                                                              \
-    memcpy(to + c * piece->column_stride, square[c], (size_t)(ROWS) * sizeof(TYPE))
-#define TRANSPOSE_BACK(TYPE)                                                                                           \
-    for (int64_t c0 = 0; c0 < piece->columns; c0 += SQUARE) {                                                          \
-        const int64_t columns = hc_min(SQUARE, piece->columns - c0);                                                   \
-        fetch_ahead(piece, c0);                                                                                        \
-        for (int64_t r0 = 0; r0 < piece->rows; r0 += SQUARE) {                                                         \
-            const int64_t rows = hc_min(SQUARE, piece->rows - r0);                                                     \
-            TYPE square[SQUARE][SQUARE];                                                                               \
-            const TYPE *from = (const TYPE *)values + r0 * piece->ld + c0;                                             \
-            char *to = piece->array + r0 * (int64_t)sizeof(TYPE) + c0 * piece->column_stride;                          \
-            if (rows == SQUARE && columns == SQUARE) {                                                                 \
-                TRANSPOSE_BACK_SQUARE(TYPE, SQUARE, SQUARE);                                                           \
-            } else {                                                                                                   \
-                TRANSPOSE_BACK_SQUARE(TYPE, rows, columns);                                                            \
-            }                                                                                                          \
-        }                                                                                                              \
+static void gather_floats(const hc_piece *piece, hc_pack_x32_fn *transpose, float *values) {
+    for (int64_t c = 0; c < piece->columns; c += SQUARE) {
+        fetch_ahead(piece, c);
+        transpose(piece->array + c * piece->column_stride, piece->column_stride,
+                  (int)hc_min(SQUARE, piece->columns - c), piece->rows, values + c, (int)piece->ld, 0);
     }
+}
 
-static void scatter_transposed(const hc_piece *piece, hc_dtype dtype, const void *values) {
-    if (dtype == HC_F32)
-        TRANSPOSE_BACK(float)
-    else
-        TRANSPOSE_BACK(double)
+static void scatter_floats(const hc_piece *piece, hc_pack_x32_fn *transpose, const float *values) {
+    for (int64_t c = 0; c < piece->columns; c += SQUARE) {
+        fetch_ahead(piece, c);
+        for (int64_t r = 0; r < piece->rows; r += SQUARE)
+            transpose(values + r * piece->ld + c, piece->ld * 4, (int)hc_min(SQUARE, piece->rows - r),
+                      hc_min(SQUARE, piece->columns - c), piece->array + c * piece->column_stride + r * 4,
+                      (int)(piece->column_stride / 4), 0);
+    }
 }
 
 /* All other cases, in the loop order of the shorter stride. */
@@ -194,9 +171,27 @@ static void widen_run(const uint16_t *from, hc_dtype dtype, int64_t n, float *to
             to[c] = hc_bf16_to_f32(from[c]);
 }
 
-static void gather_piece(const hc_piece *piece, hc_dtype dtype, void *values) {
+/* Such rows of 16-bit floats, at most ACROSS. */
+static void gather_halves(const hc_piece *piece, hc_dtype dtype, hc_pack_x32_fn *transpose, float *values) {
+    float lines[SQUARE][ACROSS];
+    for (int64_t c0 = 0; c0 < piece->columns; c0 += SQUARE) {
+        const int64_t columns = hc_min(SQUARE, piece->columns - c0);
+        fetch_ahead(piece, c0);
+        for (int64_t c = 0; c < columns; c++)
+            widen_run((const uint16_t *)(piece->array + (c0 + c) * piece->column_stride), dtype, piece->rows, lines[c]);
+        transpose(lines, sizeof *lines, (int)columns, piece->rows, values + c0, (int)piece->ld, 0);
+    }
+}
+
+/* Whether a kernel may transpose: its strides are whole float32 values, as integers of 32 bits. */
+static bool fits_kernel(const hc_piece *piece) {
+    return piece->ld <= INT32_MAX && piece->column_stride % 4 == 0 && llabs(piece->column_stride / 4) <= INT32_MAX;
+}
+
+static void gather_piece(const hc_piece *piece, hc_dtype dtype, hc_pack_x32_fn *transpose, void *values) {
     const int64_t ld = piece->ld, size = hc_dtype_size(dtype);
     const bool adjacent = piece->column_stride == size;
+    const bool across = piece->across && piece->row_stride == size && ld <= INT32_MAX;
     if (adjacent && (dtype == HC_F32 || dtype == HC_F64)) {
         for (int64_t r = 0; r < piece->rows; r++)
             memcpy((char *)values + r * ld * size, piece->array + r * piece->row_stride,
@@ -205,8 +200,12 @@ static void gather_piece(const hc_piece *piece, hc_dtype dtype, void *values) {
         for (int64_t r = 0; r < piece->rows; r++)
             widen_run((const uint16_t *)(piece->array + r * piece->row_stride), dtype, piece->columns,
                       (float *)values + r * ld);
-    } else if (piece->across && piece->row_stride == size) {
-        gather_transposed(piece, dtype, values);
+    } else if (across && dtype == HC_F32) {
+        gather_floats(piece, transpose, values);
+    } else if (across && dtype == HC_F64) {
+        transpose_doubles(piece, values, false);
+    } else if (across && (uintptr_t)piece->array % 2 == 0 && piece->column_stride % 2 == 0) {
+        gather_halves(piece, dtype, transpose, values);
     } else if (dtype == HC_F32) {
         COPY(((float *)values)[r * ld + c] = hc_load_f32(HERE));
     } else if (dtype == HC_F64) {
@@ -218,14 +217,16 @@ static void gather_piece(const hc_piece *piece, hc_dtype dtype, void *values) {
     }
 }
 
-static void scatter_piece(const hc_piece *piece, hc_dtype dtype, const void *values) {
+static void scatter_piece(const hc_piece *piece, hc_dtype dtype, hc_pack_x32_fn *transpose, const void *values) {
     const int64_t ld = piece->ld, size = hc_dtype_size(dtype);
     if (piece->column_stride == size) {
         for (int64_t r = 0; r < piece->rows; r++)
             memcpy(piece->array + r * piece->row_stride, (const char *)values + r * ld * size,
                    (size_t)(piece->columns * size));
-    } else if (piece->across && piece->row_stride == size) {
-        scatter_transposed(piece, dtype, values);
+    } else if (piece->across && piece->row_stride == size && dtype == HC_F64) {
+        transpose_doubles(piece, (double *)(uintptr_t)values, true);
+    } else if (piece->across && piece->row_stride == size && fits_kernel(piece)) {
+        scatter_floats(piece, transpose, values);
     } else if (dtype == HC_F32) {
         COPY(hc_store_f32(HERE, ((const float *)values)[r * ld + c]));
     } else {
@@ -234,11 +235,12 @@ static void scatter_piece(const hc_piece *piece, hc_dtype dtype, const void *val
 }
 
 /* Calls the copy function for every piece of the block. Exactly one of `in` and `out` is not NULL. */
-static void walk(const hc_row_view *view, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
-                 void *out, const void *in, int64_t ld) {
+static void walk(const hc_row_view *view, uint32_t isa, int64_t first_row, int64_t rows, int64_t first_column,
+                 int64_t columns, void *out, const void *in, int64_t ld) {
     const hc_dtype memory = hc_rows_dtype(view);
     const int64_t size = hc_dtype_size(memory);
     const bool across = hc_rows_across(view);
+    hc_pack_x32_fn *transpose = hc_kernel_best(HC_FAMILY_pack_x32, isa)->fn.pack_x32;
     const int inner = view->rows.n - 1;
     for (int64_t r = 0, block; r < rows; r += block) {
         block = rows - r;
@@ -261,22 +263,22 @@ static void walk(const hc_row_view *view, int64_t first_row, int64_t rows, int64
             piece.columns = values;
             piece.array = row_data + hc_dims_offset(&view->runs, run) + skip * view->column_stride;
             if (in) {
-                scatter_piece(&piece, view->dtype, (const char *)in + place * size);
+                scatter_piece(&piece, view->dtype, transpose, (const char *)in + place * size);
                 continue;
             }
-            gather_piece(&piece, view->dtype, (char *)out + place * size);
+            gather_piece(&piece, view->dtype, transpose, (char *)out + place * size);
             for (int64_t i = 0; i < block && values < next - c; i++)
                 memset((char *)out + (place + i * ld + values) * size, 0, (size_t)((next - c - values) * size));
         }
     }
 }
 
-void hc_rows_gather(const hc_row_view *view, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
-                    void *values, int64_t ld) {
-    walk(view, first_row, rows, first_column, columns, values, NULL, ld);
+void hc_rows_gather(const hc_row_view *view, uint32_t isa, int64_t first_row, int64_t rows, int64_t first_column,
+                    int64_t columns, void *values, int64_t ld) {
+    walk(view, isa, first_row, rows, first_column, columns, values, NULL, ld);
 }
 
-void hc_rows_scatter(const hc_row_view *view, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
-                     const void *values, int64_t ld) {
-    walk(view, first_row, rows, first_column, columns, NULL, values, ld);
+void hc_rows_scatter(const hc_row_view *view, uint32_t isa, int64_t first_row, int64_t rows, int64_t first_column,
+                     int64_t columns, const void *values, int64_t ld) {
+    walk(view, isa, first_row, rows, first_column, columns, NULL, values, ld);
 }

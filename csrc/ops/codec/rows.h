@@ -23,12 +23,16 @@ static inline int64_t hc_rows_size(const hc_row_view *view) { return view->dtype
 /* Whether neighbouring rows are nearer in memory than neighbouring columns. Blocks of rows are then fastest. */
 bool hc_rows_across(const hc_row_view *view);
 
+/* A distance of gathered rows in elements. Long ones are not a power of two apart, with which they would share cache
+ * sets; short ones have no gap, so that rows may be joined. */
+static inline int64_t hc_rows_ld(int64_t columns) { return columns > 64 ? hc_round_up(columns, 16) + 16 : columns; }
+
 /* Padded columns [first_column, first_column + columns) of rows into `values` of hc_rows_dtype. */
-void hc_rows_gather(const hc_row_view *view, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
-                    void *values, int64_t ld);
+void hc_rows_gather(const hc_row_view *view, uint32_t isa, int64_t first_row, int64_t rows, int64_t first_column,
+                    int64_t columns, void *values, int64_t ld);
 
 /* The reverse, into a float32 or float64 view. Padding is dropped. `values` has the view's dtype. */
-void hc_rows_scatter(const hc_row_view *view, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
-                     const void *values, int64_t ld);
+void hc_rows_scatter(const hc_row_view *view, uint32_t isa, int64_t first_row, int64_t rows, int64_t first_column,
+                     int64_t columns, const void *values, int64_t ld);
 
 #endif

@@ -171,7 +171,7 @@ static void whole_task(void *context, int64_t task, int thread) {
                 c += s.count;
             }
     }
-    hc_rows_scatter(&job->view, place_row, rows, place_column, columns, memory, columns);
+    hc_rows_scatter(&job->view, job->run->isa, place_row, rows, place_column, columns, memory, columns);
 }
 
 hc_status hc_sparse_dequantize(const hc_run *run, const hc_packed *packed, const hc_geometry *geometry, int64_t first,

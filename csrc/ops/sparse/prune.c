@@ -46,7 +46,7 @@ static hc_tile_memory tile_memory(const hc_pruner *p) {
 
 void hc_pruner_init(hc_pruner *p, const hc_run *run, const hc_view *x, const hc_view *scores, int n, int m,
                     const hc_geometry *geometry, int n_axes, const int *axes) {
-    *p = (hc_pruner){.n = n, .m = m, .has_scores = scores != NULL};
+    *p = (hc_pruner){.isa = run->isa, .n = n, .m = m, .has_scores = scores != NULL};
     p->geometry = (hc_geometry){.rows = geometry->rows,
                                 .runs = geometry->runs,
                                 .run_length = geometry->whole_length,
@@ -76,7 +76,7 @@ static void round_rows(const double *x, int64_t count, float *single) {
 
 /* Contiguous scores of the tile as float32. The padding of the last block of a run has the lowest scores. */
 static void load_scores(const hc_pruner *p, int64_t row, int64_t rows, int64_t column, int64_t columns, float *scores) {
-    hc_rows_gather(&p->scores, row, rows, column, columns, scores, columns);
+    hc_rows_gather(&p->scores, p->isa, row, rows, column, columns, scores, columns);
     if (p->scores.dtype == HC_F64) /* in place: a float32 is written before the values that are read next */
         for (int64_t i = 0; i < rows * columns; i++)
             scores[i] = (float)hc_load_f64((const char *)scores + i * 8);
@@ -130,7 +130,7 @@ bool hc_prune_tile(const hc_pruner *p, int64_t first, int64_t rows, int64_t colu
     hc_float_rows direct;
     const bool is_direct = hc_rows_direct(&p->x, first, &direct);
     if (!is_direct)
-        hc_rows_gather(&p->x, first, rows, column, columns, memory, columns);
+        hc_rows_gather(&p->x, p->isa, first, rows, column, columns, memory, columns);
     if (p->has_scores)
         load_scores(p, first, rows, column, columns, all_scores);
     for (int64_t r = 0; r < rows; r++) {

@@ -10,6 +10,7 @@
 enum { HC_CHOOSE_LINES = 4 };
 
 typedef struct {
+    uint32_t isa;
     int n, m;
     hc_geometry geometry; /* whole columns, padded in blocks of m */
     hc_row_view x, scores;

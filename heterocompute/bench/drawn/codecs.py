@@ -52,7 +52,7 @@ def draw_codec(draw: Draw, threads: int) -> Call | None:
     else:
         run = partial(fake_quantize, x, fmt, axis)
         check = lambda: expect_equal(text, fake_quantize(x, fmt, axis), values)  # noqa: E731
-    found = _casts(operation, fmt, x, values) | _groups(operation, fmt, x, axis) | _gguf(operation, fmt, x)
+    found = _casts(operation, fmt, x, values, axis) | _groups(operation, fmt, x, axis) | _gguf(operation, fmt, x)
     return Call(operation, text, run, check, found)
 
 
@@ -89,33 +89,39 @@ def _expect_values(q: Any, values: Array, axis: int) -> None:
     expect_equal(f"dequantize {fmt}", np.ascontiguousarray(values[: some.shape[0]]), wanted)
 
 
-def _casts(operation: str, fmt: str, x: Array, values: Array) -> Calls:
-    """Return casts of torch and ml_dtypes to the same floats; there and back for fake_quantize."""
+def _casts(operation: str, fmt: str, x: Array, values: Array, axis: int) -> Calls:
+    """Return casts of torch and ml_dtypes to the same floats; there and back for fake_quantize.
+
+    Codes along axis 0 are stored transposed; these casts then transpose, too.
+    """
     name = CASTS.get(fmt)
     found: Calls = {}
     if name is None:
         return found
     torch, ml_dtypes = installed("torch"), installed("ml_dtypes")
+    wanted = values.astype(np.float64).T if axis == 0 and operation == "quantize" else values.astype(np.float64)
     if torch is not None:
         given, dtype = torch.from_numpy(x), getattr(torch, name)
-        codes = given.to(dtype)
+        turned: Callable[[Any], Any] = (lambda array: array.t().contiguous()) if axis == 0 else lambda array: array
+        codes = turned(given.to(dtype))
         calls: dict[str, Callable[[], Any]] = {
-            "quantize": lambda: given.to(dtype),
-            "dequantize": codes.float,
+            "quantize": lambda: turned(given.to(dtype)),
+            "dequantize": lambda: turned(codes).float(),
             "fake_quantize": lambda: given.to(dtype).float(),
         }
         back = lambda: calls[operation]().float()  # noqa: E731
-        found["torch"] = (calls[operation], close("torch", back, values.astype(np.float64), 0.02))
+        found["torch"] = (calls[operation], close("torch", back, wanted, 0.02))
     if ml_dtypes is not None:
         kind = np.dtype(getattr(ml_dtypes, name, name))
-        stored = x.astype(kind)
+        flipped: Callable[[Array], Array] = (lambda a: np.ascontiguousarray(a.T)) if axis == 0 else lambda a: a
+        stored = flipped(x.astype(kind))
         casts: dict[str, Callable[[], Any]] = {
-            "quantize": lambda: x.astype(kind),
-            "dequantize": lambda: stored.astype(np.float32),
+            "quantize": lambda: flipped(x.astype(kind)),
+            "dequantize": lambda: flipped(stored).astype(np.float32),
             "fake_quantize": lambda: x.astype(kind).astype(np.float32),
         }
         there = lambda: casts[operation]().astype(np.float32)  # noqa: E731
-        found["ml_dtypes"] = (casts[operation], close("ml_dtypes", there, values.astype(np.float64), 0.02))
+        found["ml_dtypes"] = (casts[operation], close("ml_dtypes", there, wanted, 0.02))
     return found
 
 
