@@ -149,7 +149,7 @@ def _filled(grid: Grid, n_groups: int, rows: int) -> Grid:
         if has_coarse(fmt):
             unit = np.broadcast_to(parts["coarse"], (rows,)).astype(np.float64)
         codes = stored.view(np.uint16) if stored.dtype.itemsize == 2 else stored
-        exact = np.concatenate([[0.0], table])[np.minimum(codes, len(table))] * unit
+        exact = np.concatenate([[0.0], table])[np.minimum(codes, len(table), dtype=np.int64)] * unit
         grid.scales = Scales(TABLE_F32 if has_coarse(fmt) else TABLE, table, unit)
         grid.scale = exact.astype(np.float32).astype(np.float64)
     elif kind == "double":

@@ -237,7 +237,7 @@ def _weights(model: Model, q: QuantizedArray, name: str) -> Codes:
     k = rows.codes.shape[-1]
 
     def flat(scales: Array | None) -> Array | None:
-        return None if scales is None else scales.reshape(count, -1)
+        return None if scales is None else scales.reshape(count, scales.shape[-1])
 
     return replace(
         rows,

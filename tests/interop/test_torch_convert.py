@@ -132,6 +132,16 @@ def test_traced_and_derived_calls_compute_the_same():
     assert layer(v[:0]).shape == (0, 4)
 
 
+@pytest.mark.parametrize(("n", "shape"), [(1, (0, 2, 5)), (2, (0, 2, 5, 5)), (2, (3, 2, 1, 5)), (3, (0, 2, 5, 5, 5))])
+def test_results_without_values_have_shapes_and_gradients(n: int, shape: tuple[int, ...]) -> None:
+    small = ht.convert(getattr(torch.nn, f"Conv{n}d")(2, 3, 3), "int8")
+    x = torch.zeros(shape, requires_grad=True)
+    y = small(x)
+    assert y.shape == (shape[0], 3, *(max(size - 2, 0) for size in shape[2:]))
+    y.sum().backward()
+    assert torch.equal(x.grad, torch.zeros(shape)) and not small.bias.grad.any()
+
+
 def test_without_torch_a_name_says_what_is_missing():
     code = """if True:
         import sys

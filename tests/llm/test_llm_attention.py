@@ -80,7 +80,7 @@ def test_attention_is_near_exact_values(sizes: tuple[int, ...], options: dict[st
         "fp8_e4m3fn-row",
         "nf4-g64",
     ]
-    + ["bf16", "q8_0", "nvfp4", "cb4", "vsq3-g16-s4"],
+    + ["bf16", "q8_0", "nvfp4", "cb4", "vsq3-g16-s4", "nf4-g8-dq", "int8-b4x16", "int4-b3x8-e8m0"],
 )
 @pytest.mark.parametrize("width", [64, 32, 96])
 @pytest.mark.sweep(every=3)
@@ -310,6 +310,14 @@ def test_an_addition_that_ends_early_changes_nothing(fmt: str | None, error: typ
         kept = cache.add(0, k[:, :, :0], v[:, :, :0])
         assert same_bits(hc.attention(q, *kept, window=window), wanted), f"line {stop}"
     assert stop > 20
+
+
+def test_rows_that_share_a_component_are_adjacent() -> None:
+    x = drawn(1, 2, 40, 16)
+    for fmt in ("nf4-g1-dq", "int8-b4x16"):
+        packed = hc.quantize(x, fmt)._packed(), (80, 1, 2), (2, 40, 16)
+        with pytest.raises(ValueError, match="rows of k share a component, expected adjacent tokens"):
+            _core.attention((1, 1), x, packed, x, x.copy(), 2, True, 0, 1.0, 0.0, None, None)
 
 
 def test_sizes_beyond_64_bits_are_refused_by_the_binding() -> None:

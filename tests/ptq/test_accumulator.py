@@ -92,6 +92,8 @@ def test_filters_and_empty_rows() -> None:
     assert (found.high == hc.ptq.accumulator_bits(rows, "int8").high).all() and found.worst_input(0).shape == (72,)
     zeros = hc.ptq.accumulator_bits(hc.quantize(np.zeros((2, 16), np.float32), "int8"), "int8")
     assert zeros.bits == 1 and not zeros.worst_input(1).any()
+    for fmt in ("int8", "int4-g4", "q5_0"):
+        assert hc.ptq.accumulator_bits(hc.quantize(np.zeros((0, 8), np.float32), fmt), "int8").high.shape == (0,)
 
 
 def test_arguments_are_checked() -> None:

@@ -220,6 +220,7 @@ def test_empty_and_tiny_weights(shape: tuple[int, int]) -> None:
     h = np.eye(shape[1]) * 2
     assert hc.ptq.gptq(np.ones(shape, np.float32), h, "int4").shape == shape
     assert hc.ptq.gptq(np.zeros(shape, np.float32), h, "vsq4-g16-s4").dequantize().any() == False  # noqa: E712
+    assert hc.ptq.gptq(np.ones(shape, np.float32), h, "int8-b16x16-bf16").shape == shape
 
 
 @pytest.mark.parametrize("fmt", ["int4-g32", "int8+2:4"])

@@ -162,6 +162,22 @@ def test_delayed_scales_come_from_earlier_steps(rule: str, margin: int) -> None:
         assert np.array_equal(dw, hc.matmul(np.ascontiguousarray(rounded["g"].T), rounded["x"]))
 
 
+@pytest.mark.parametrize("other", ["bf16", "int8"])
+def test_operands_of_the_weight_gradient_may_have_the_only_delayed_scales(other: str) -> None:
+    recipe = Recipe(other, other, other, weight_matmul="fp8_e5m2-tensor", scaling=Delayed(history=2))
+    state, seen = LayerState(recipe, "fc", 0), []
+    for step in range(4):
+        x, w, g = operands(step)
+        state.begin()
+        _, kept = forward(state, x, w)
+        dw = backward(state, g, kept)[1]
+        past = np.max(seen[-2:], axis=0) / F32(57344) if seen else np.ones(2, F32)
+        last_x, last_g = (hc.fake_quantize(one / scale, "fp8_e5m2") * scale
+                          for one, scale in zip((x, g), past, strict=True))  # fmt: skip
+        assert np.array_equal(dw, hc.matmul(np.ascontiguousarray(last_g.T), last_x))
+        seen.append([np.abs(x).max(), np.abs(g).max()])
+
+
 def test_scales_may_be_powers_of_two() -> None:
     x, w, g = operands(4)
     recipe = dataclasses.replace(hc.training.recipe("fp8-current"), scaling=Current(power_of_two=True))

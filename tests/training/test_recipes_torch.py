@@ -245,6 +245,15 @@ def test_eight_bit_states_are_codes_between_steps() -> None:
     assert not any("exp_avg" in opt.state[p] for p in net.parameters() if p.dim() > 1)
 
 
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0,), (2, 0, 3)])
+def test_parameters_without_values_are_rounded(shape: tuple[int, ...]) -> None:
+    p = torch.nn.Parameter(torch.zeros(shape))
+    recipe = Recipe(master="bf16", all_reduce="int8-g16", optimizer={"exp_avg": "int8"})
+    opt = ht.optimizer_in(torch.optim.AdamW([p]), recipe)
+    p.grad = torch.zeros(shape)
+    assert opt.step() and p.shape == shape
+
+
 def test_schedulers_accept_the_optimizer() -> None:
     opt = ht.optimizer_in(torch.optim.AdamW(model().parameters(), lr=1.0), "adam8bit")
     schedule = torch.optim.lr_scheduler.StepLR(opt, 1, 0.5)

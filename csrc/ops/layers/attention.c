@@ -82,6 +82,7 @@ static hc_attend_keys tile_of(const attention_job *job, int side, int64_t batch,
             parts.part[i].row_stride *= kept->step[2];
             fetch_next(&parts.part[i], row_bytes, hc_min(ahead, HC_KEYS));
         }
+    parts.first_row += row; /* shared components have a value for several rows */
     hc_geometry geometry = job->geometry[side];
     geometry.rows = keys;
     const hc_tile tile = {0, keys, 0, geometry.padded};
@@ -296,6 +297,10 @@ static hc_status check_kept(const char *name, const hc_attention *given, const h
         kept->packed->n_axes != 1 || kept->packed->axes[0] != kept->packed->ndim - 1)
         return hc_fail(error, HC_VALUE, "attention: %s does not hold rows of %lld values for every head and token",
                        name, (long long)given->width);
+    const hc_component *part = kept->packed->components.part;
+    for (int i = 0; i < HC_N_COMPONENTS; i++) /* the rows of a tile are adjacent where they share a component */
+        if (part[i].data && part[i].row_stride == 0 && kept->step[2] != 1 && given->m > 1)
+            return hc_fail(error, HC_VALUE, "attention: rows of %s share a component, expected adjacent tokens", name);
     return HC_OK;
 }
 

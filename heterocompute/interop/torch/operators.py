@@ -277,6 +277,8 @@ def defined() -> SimpleNamespace:
         is_device_input = g.device.type == KIND
         w = device.decoded(on_device(q, text)) if is_device_input else torch.from_numpy(array_of(q, text).dequantize())
         size = (g.shape[0], w.shape[1] * groups, height, width)
+        if not g.numel():  # of images smaller than the filters, which torch refuses
+            return g.new_zeros(size, dtype=torch.float32)
         return torch.nn.grad.conv2d_input(size, w, g.float(), stride, padding, dilation, groups).contiguous()
 
     def convolve_back_fake(

@@ -176,7 +176,7 @@ def convolve(
     if n == 3:
         windows, sizes = unfolded(x, kernel, stride, padding, dilation)
         y = _images(windows, q, None, (1, 1), (0, 0), (1, 1), groups, activations)
-        return _finished(y.reshape(x.shape[0], *sizes, -1).movedim(-1, 1), x, bias, name, None)
+        return _finished(y.reshape(x.shape[0], *sizes, q.shape[0]).movedim(-1, 1), x, bias, name, None)
     inner = _inner(bias) if is_direct(x) else None
     y = _images(x, q, inner, stride, padding, dilation, groups, activations)
     return _finished(y, x, bias if inner is None else None, name, None)

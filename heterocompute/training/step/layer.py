@@ -143,10 +143,11 @@ class LayerState:
         scaling = self.scaling = recipe.scaling or (Current() if recipe.sums else None)
         is_delayed = isinstance(scaling, Delayed)
         self._bare = {key: unscaled(fmt) if scaling is not None else None for key, fmt in self.formats.items()}
+        measured = {_operand(key) for key, bare in self._bare.items() if is_delayed and bare is not None}
         self.history: dict[str, np.ndarray[Any, Any]] = {
             key: np.zeros(scaling.history, np.float32)  # type: ignore[union-attr]
             for key in OPERANDS
-            if is_delayed and self._bare[key] is not None
+            if key in measured
         }
         self.scales: dict[str, np.float32] = {}
         self._seen: dict[str, float] = {}

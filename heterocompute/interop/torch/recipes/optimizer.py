@@ -380,7 +380,7 @@ class Madam(torch.optim.Optimizer):
 
 def rounded_as_rows(t: Any, fmt: Format, seed: int | None) -> Any:
     """Return a tensor rounded as a matrix, the first dimension being its rows."""
-    flat = t.detach().reshape(len(t), -1) if t.dim() > 1 else t.detach().reshape(1, -1)
+    flat = t.detach().flatten(1) if t.dim() > 1 else t.detach().reshape(1, -1)
     return ARRAYS.rounded(flat, fmt, 1, seed).reshape(t.shape)
 
 
