@@ -25,7 +25,8 @@ from ....files.selection import escaped
 from ....products.columns import to_columns
 from ....products.grid import Grid
 from ....products.grid_of import check_grid, grid_of
-from ....ptq.gptq import Options, rounded_layer
+from ....ptq.gptq import rounded_layer
+from ....ptq.options import Options
 from ...models.calibration import calibrated, calibrated_in_pairs
 from ..forms import formed_of
 from ..judging import Divided
