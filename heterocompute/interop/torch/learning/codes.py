@@ -258,7 +258,7 @@ class _Block:
             _put(self.module, self._name(one), one.parameter())
         firsts = calibrated(exact, batches, [*map(escaped, names)], None, False, "convert")
         last: tuple[Any, Any] | None = None
-        for name in firsts:  # in the order of their first calls
+        for name in firsts:  # in the order of the modules
             one, layer = names[name], names[name].layer
             if last is None or not last[0].equals(firsts[name]):
                 some = [other for other in firsts if other not in found and firsts[other].equals(firsts[name])]
