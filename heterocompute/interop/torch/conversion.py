@@ -74,8 +74,9 @@ def convert(
     method : {"rtn", "search", "awq", "gptq", "qronos", "learned"}
         Round to nearest; searched scales; or with inputs `heterocompute.ptq.gptq` or `qronos`. ``"awq"`` moves scales
         of inputs into the weights, as `smooth` does, by the root mean squares of the inputs, and then searches scales.
-        ``"learned"`` moves codes of ``"gptq"`` by the gradient of the outputs of the model. It returns the result if it
-        has less error on held-out batches, otherwise that of ``"gptq"``.
+        ``"learned"`` begins each block of the model with the best of ``"gptq"`` and of ``"qronos"`` with several
+        shrinkages on held-out batches, and moves its codes by the gradient of its outputs. It returns the result if the
+        model has less error on these batches, otherwise that of ``"gptq"``.
         Except with ``"rtn"``, weights that are not multiplied, such as lookup tables, use searched scales.
     inputs : batches or Calibration, optional
         Batches for `heterocompute.ptq.calibrate`, or its result, of which ``"qronos"``, ``"awq"`` and `smooth` cannot
@@ -97,7 +98,7 @@ def convert(
     correct_bias : bool
         Add to the biases of linear layers and convolutions the mean output that rounding loses.
     steps, seed : int, optional
-        For ``"learned"``: maximum number of steps, 200 by default, and the seed of the order of batches.
+        For ``"learned"``: maximum number of steps of each block, 200 by default, and the seed of the order of batches.
     shrinkage : float
         For ``"gptq"``, ``"qronos"`` and ``"learned"``: 0 or more, as in `heterocompute.ptq.gptq`. 0.1 rounds better on
         other inputs if there are few.
@@ -134,7 +135,8 @@ def convert(
     Xiao et al., "SmoothQuant", ICML 2023 (arXiv 2211.10438), equation 4. Lin et al., "AWQ", MLSys 2024 (arXiv
     2306.00978), section 3.2. Ashkboos et al., "QuaRot", NeurIPS 2024 (arXiv 2404.00456). Scales and rotations are moved
     only if the copy computes the outputs of the model on the first batch. ``"learned"`` makes the choice of AdaRound
-    (Nagel et al., ICML 2020, arXiv 2004.10568) by steps that are undone if the error does not fall.
+    (Nagel et al., ICML 2020, arXiv 2004.10568) for blocks (Li et al., "BRECQ", ICLR 2021, arXiv 2102.05426), by steps
+    that are undone if the error does not fall.
 
     Examples
     --------
