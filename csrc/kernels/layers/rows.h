@@ -74,8 +74,8 @@ static inline void hc_softmax_body(int64_t rows, int64_t n, const float *x, floa
         int64_t i = 0;
         for (; i + HC_FLOATS <= n; i += HC_FLOATS)
             *(hc_floats *)(y + i) = hc_load(y + i) * part;
-        for (; i < n; i++)
-            y[i] *= part;
+        if (i < n)
+            hc_store_some(y + i, n - i, hc_load_some(y + i, n - i, hc_of(0)) * part);
     }
 }
 
