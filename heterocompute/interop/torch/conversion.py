@@ -325,6 +325,10 @@ def load_packed(
     RuntimeError
         Other tensors do not match, as in `torch.nn.Module.load_state_dict`.
 
+    Notes
+    -----
+    Layers that are tied in the model and have different weights in the state are tied no longer.
+
     Examples
     --------
     >>> net = lambda: torch.nn.Sequential(torch.nn.Linear(64, 8))
@@ -357,16 +361,20 @@ def load_packed(
         if layer.packed is not None or layer.name in state:  # floats: a tied layer that has no packed form
             continue
         parts, identity = parts_of.get(layer.name, {}), _identity(layer)
-        if "format" in parts and identity not in same:
+        weight = same.get(identity)
+        if "format" in parts:
             q, activations = restored(parts, layer.name)
             wanted = packed_shape(layer)
             if tuple(q.shape) != wanted:
                 raise WrongValue(f"load_packed: {layer.name} has shape {tuple(q.shape)}, expected {wanted}")
-            same[identity] = PackedWeight(q, activations)
-        if identity in same:
+            own = PackedWeight(q, activations)
+            if weight is None or weight.activations != own.activations or weight.array() != q:
+                weight = own
+            same.setdefault(identity, weight)
+        if weight is not None:
             chosen.append(layer)
-            weights.append(same[identity])
-            full.update({f"{layer.name}.{part}": value for part, value in same[identity].state_dict().items()})
+            weights.append(weight)
+            full.update({f"{layer.name}.{part}": value for part, value in weight.state_dict().items()})
     blocks = {
         layer.path: int(state[key])
         for layer in chosen
@@ -376,9 +384,23 @@ def load_packed(
         _check_state(model, chosen, weights, full, strict, blocks)
     else:
         model = _copy(model, chosen, "load_packed")
+    _untie(model, found, full)
     model = unsaved(replaced(model, chosen, weights, blocks))
     model.load_state_dict(full, strict, assign=any(one.is_meta for one in model.parameters()))
     return model
+
+
+def _untie(model: Any, found: list[Layer], state: Mapping[str, Any]) -> None:
+    """Give layers that are tied in a model, and have different floats in a state, parameters of their own."""
+    first: dict[tuple[Any, ...], torch.Tensor] = {}
+    for layer in found:
+        floats, parameter = state.get(layer.name), layer.module._parameters.get(layer.attribute)
+        if parameter is None or not isinstance(floats, torch.Tensor):
+            continue
+        other = first.setdefault(_identity(layer), floats)
+        if other is not floats and other.shape == floats.shape and not torch.equal(other, floats):
+            own = torch.nn.Parameter(torch.empty_like(parameter), parameter.requires_grad)
+            model.get_submodule(layer.path)._parameters[layer.attribute] = own
 
 
 def _check_state(
