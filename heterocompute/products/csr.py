@@ -163,7 +163,7 @@ def _integers(array: object, dtype: Any, limit: int, name: str) -> Array:
         low, high = int(found.min()), int(found.max())  # before the cast would wrap
         if low < 0 or high >= limit:
             raise WrongValue(f"{name} has {low if low < 0 else high}, expected 0 to {limit - 1}")
-    return np.require(found, dtype, ["C", "A"])
+    return found.astype(dtype, "C")
 
 
 @counts_subnormals

@@ -160,6 +160,15 @@ typedef void hc_depthwise3_s8_fn(int stride, int down, int64_t across, const uin
                                  int64_t pixel_step, const int8_t *panel, const int32_t *init, int64_t count,
                                  int32_t *c, int64_t c_row, int64_t ldc);
 
+/* depthwise_wide_s8: the same for side x side filters, side 5 or 7. A block of HC_WIDE_OUTPUTS outputs reads
+ * HC_WIDE_WORDS times 4 pixels, and panel[(((j / 16 * side + r) * outputs + a) * words + g) * 64 + j % 16 * 4 + b] is
+ * the tap that its output a multiplies by pixel 4 g + b, s = 4 g + b - a * stride, or 0. */
+#define HC_WIDE_OUTPUTS(stride) (4 / (stride))
+#define HC_WIDE_WORDS(side, stride) (((HC_WIDE_OUTPUTS(stride) - 1) * (stride) + (side) + 3) / 4)
+typedef void hc_depthwise_wide_s8_fn(int side, int stride, int down, int64_t across, const uint8_t *x, int64_t row_step,
+                                     int64_t pixel_step, const int8_t *panel, const int32_t *init, int64_t count,
+                                     int32_t *c, int64_t c_row, int64_t ldc);
+
 /* direct_s16:  c[i * ldc + j] = sum over k < 2 * pairs of rows[i][k] * panel[(k / 2 * nr + j) * 2 + k % 2], modulo
  * 2^32, for i < n_rows <= mr and all nr columns. Budget: the products of a pair keep their sum inside int32. */
 typedef void hc_direct_s16_fn(int64_t pairs, const int16_t *const *rows, const int16_t *panel, int n_rows, int32_t *c,

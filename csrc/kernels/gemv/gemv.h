@@ -1,6 +1,6 @@
 /* Products of packed weights with few vectors (batch 1 to 8), directly from storage. A stored code has 4 or 8 bits, and
  * c = (code ^ flip) - zero: two's complement of b bits has flip = zero = 2^(b-1), unsigned codes have flip 0 and any
- * zero. Or c = table[code] for 4-bit codes. Or the code is c itself, a float of 8 or 32 bits. Other widths are unpacked
+ * zero. Or c = table[code] for 4-bit codes. Or the code is c itself, a float of 8, 16 or 32 bits. Other widths are unpacked
  * first. No byte after a row's last byte is read, and no padded code is added to a sum.
  */
 #ifndef HC_GEMV_H
@@ -14,7 +14,7 @@ enum {
 }; /* rows of every call; maximum of vectors and of lines; scratch of gemv_scaled */
 
 typedef struct {
-    int bits;   /* 4, 8 or 32 */
+    int bits;   /* 4, 8 or 32; gemv_rows: or 16, float16 (exponent_bits 5) or bfloat16 (8) */
     int flip;   /* of one code */
     float zero; /* used if zeros[0] is NULL */
     float unit; /* gemv_groups, two's complement of 8 bits: c is this power of two times the code; otherwise 1 */
@@ -39,7 +39,7 @@ typedef struct {
 typedef void hc_gemv_groups_fn(const hc_gemv_floats_args *args);
 
 /* gemv_rows:  acc[k % 64] = fmaf(x_k, c_k, acc[k % 64]), k ascending; out = acc folded i with i + 32, + 16, ..., + 1.
- * x[(k / 64 * n_vectors + v) * 64 + place], 32 bits: place = k % 64; 8 bits: k % 4 * 16 + k / 4 % 16; 4 bits:
+ * x[(k / 64 * n_vectors + v) * 64 + place], 16 and 32 bits: place = k % 64; 8 bits: k % 4 * 16 + k / 4 % 16; 4 bits:
  * k % 8 * 8 + k / 8 % 8. */
 typedef void hc_gemv_rows_fn(const hc_gemv_floats_args *args);
 

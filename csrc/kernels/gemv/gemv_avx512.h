@@ -16,11 +16,23 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* How codes are stored: 4 bits with one table of bfloat16 values, with any tables, 8 bits, floats of 8 and 32 bits. */
-typedef enum { CODES_SHORT, CODES_LONG, CODES_BYTES, CODES_FLOAT8, CODES_FLOATS } hc_code_kind;
+/* How codes are stored: 4 bits with one table of bfloat16 values, with any tables, 8 bits, floats of 8, 16 and 32
+ * bits. */
+typedef enum {
+    CODES_SHORT,
+    CODES_LONG,
+    CODES_BYTES,
+    CODES_FLOAT8,
+    CODES_FLOAT16,
+    CODES_BFLOAT16,
+    CODES_FLOATS
+} hc_code_kind;
 
 INLINE int bits_of(hc_code_kind kind) {
-    return kind == CODES_FLOATS ? 32 : kind == CODES_BYTES || kind == CODES_FLOAT8 ? 8 : 4;
+    return kind == CODES_FLOATS                              ? 32
+           : kind == CODES_FLOAT16 || kind == CODES_BFLOAT16 ? 16
+           : kind == CODES_BYTES || kind == CODES_FLOAT8     ? 8
+                                                             : 4;
 }
 
 typedef struct {
@@ -59,6 +71,8 @@ INLINE hc_decoder make_decoder(const hc_gemv_floats_args *args) {
 }
 
 INLINE hc_code_kind code_kind(const hc_gemv_floats_args *args, const hc_decoder *d) {
+    if (args->bits == 16)
+        return args->exponent_bits == 5 ? CODES_FLOAT16 : CODES_BFLOAT16;
     if (args->bits != 4)
         return args->bits == 32 ? CODES_FLOATS : args->exponent_bits ? CODES_FLOAT8 : CODES_BYTES;
     const __m512i table = _mm512_castps_si512(d->table[0]);

@@ -6,12 +6,14 @@
 #include <immintrin.h>
 
 #define INLINE static inline __attribute__((always_inline))
-enum { SUMS = HC_GEMV_LINES };
+enum { SUMS = HC_GEMV_LINES, MORE = 32 /* words: a multiple of 16 */ };
 
 /* The factors of a register of codes. */
-INLINE __m512i load_factors(const hc_gemv_folded_bytes_args *args, int64_t place, int words, __m512i lanes) {
-    if (words == 16) /* or a multiple */
-        return _mm512_cvtps_epi32(_mm512_set1_ps(args->factors[place / 4 / args->words]));
+INLINE __m512i load_factors(const hc_gemv_folded_bytes_args *args, uint64_t place, int words, __m512i lanes) {
+    if (words == 16)
+        return _mm512_cvtps_epi32(_mm512_set1_ps(args->factors[place / 64]));
+    if (words == MORE)
+        return _mm512_cvtps_epi32(_mm512_set1_ps(args->factors[(uint32_t)place / 4 / (uint32_t)args->words]));
     const __m512 few = words == 4 ? _mm512_castps128_ps512(_mm_loadu_ps(args->factors + place / 16))
                                   : _mm512_castps128_ps512(_mm_castsi128_ps(
                                         _mm_loadl_epi64((const __m128i *)(const void *)(args->factors + place / 32))));
@@ -20,7 +22,7 @@ INLINE __m512i load_factors(const hc_gemv_folded_bytes_args *args, int64_t place
 
 /* A register of codes times that part of n lines of x. */
 INLINE void add_register(__m512i sum[], __m512i codes, __m512i factors, const hc_gemv_folded_bytes_args *args,
-                         int64_t place, int n_lines, bool is_small) {
+                         uint64_t place, int n_lines, bool is_small) {
     const int8_t *x = args->x + place;
     const int32_t *start = args->start + place / 4;
 #pragma GCC unroll 4
@@ -53,11 +55,12 @@ INLINE void gemv_folded(const hc_gemv_folded_bytes_args *args, int words, bool i
             for (int j = 0; j < at_once; j++)
                 add_register(sum + j * n_lines,
                              _mm512_xor_si512(flip, _mm512_loadu_si512(args->codes + place + 64 * j)),
-                             load_factors(args, place + 64 * j, words, lanes), args, place + 64 * j, n_lines, is_small);
+                             load_factors(args, (uint64_t)(place + 64 * j), words, lanes), args,
+                             (uint64_t)(place + 64 * j), n_lines, is_small);
         for (; place < end; place += 64) {
             const __mmask64 mask = end - place >= 64 ? ~0ull : (1ull << (end - place)) - 1;
             add_register(sum, _mm512_xor_si512(flip, _mm512_maskz_loadu_epi8(mask, args->codes + place)),
-                         load_factors(args, place, words, lanes), args, place, n_lines, is_small);
+                         load_factors(args, (uint64_t)place, words, lanes), args, (uint64_t)place, n_lines, is_small);
         }
 #pragma GCC unroll 4
         for (int i = 0; i < SUMS; i++) {
@@ -84,10 +87,18 @@ CASE(8, 0)
 CASE(8, 1)
 CASE(16, 0)
 CASE(16, 1)
+CASE(MORE, 0)
+CASE(MORE, 1)
 
 void hc_gemv_folded_bytes_avx512vnni(const hc_gemv_folded_bytes_args *args) {
     if (args->is_small)
-        args->words == 4 ? of_4_1(args) : args->words == 8 ? of_8_1(args) : of_16_1(args);
+        args->words == 4    ? of_4_1(args)
+        : args->words == 8  ? of_8_1(args)
+        : args->words == 16 ? of_16_1(args)
+                            : of_MORE_1(args);
     else
-        args->words == 4 ? of_4_0(args) : args->words == 8 ? of_8_0(args) : of_16_0(args);
+        args->words == 4    ? of_4_0(args)
+        : args->words == 8  ? of_8_0(args)
+        : args->words == 16 ? of_16_0(args)
+                            : of_MORE_0(args);
 }

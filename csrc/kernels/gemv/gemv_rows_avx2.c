@@ -1,5 +1,5 @@
 /* gemv_rows: 64 accumulators in eight registers, in the order of x. A register of codes holds 8 words; with 8 bits a
- * second one holds the block's other 8, with 32 bits eight hold a value each.
+ * second one holds the block's other 8, with 16 and 32 bits eight hold a value each.
  */
 #include "kernels/gemv/gemv_avx2.h"
 
@@ -18,8 +18,9 @@ INLINE __m256 entry_f32x8(const float *table, __m256i words, int j) {
                             _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), index), _mm256_castsi256_ps(upper));
 }
 
-/* The kinds of codes: two's complement or integers less a zero, entries of a table, floats of 8 bits, or float32. */
-typedef enum { INTEGERS, TABLE, FLOAT8, FLOATS } hc_code_kind;
+/* The kinds of codes: two's complement or integers less a zero, entries of a table, floats of 8 and 16 bits, or
+ * float32. */
+typedef enum { INTEGERS, TABLE, FLOAT8, FLOAT16, BFLOAT16, FLOATS } hc_code_kind;
 
 typedef struct {
     const float *table;
@@ -34,7 +35,7 @@ INLINE void add_block(const hc_row_form *form, const uint8_t *codes, const float
                       int first, int n, int n_vectors, __m256 *acc) {
     __m256i loaded[2], special[2];
     bool has_special[2] = {false, false};
-    for (int upper = 0; upper < bits / 4 && bits < 32; upper++) {
+    for (int upper = 0; upper < bits / 4 && bits < 16; upper++) {
         loaded[upper] = _mm256_loadu_si256((const __m256i *)(const void *)(codes + 32 * upper));
         special[upper] = kind == FLOAT8 ? special_bytes(&form->float8, loaded[upper]) : _mm256_setzero_si256();
         has_special[upper] = kind == FLOAT8 && _mm256_movemask_epi8(special[upper]) != 0;
@@ -45,6 +46,10 @@ INLINE void add_block(const hc_row_form *form, const uint8_t *codes, const float
         __m256 c;
         if (kind == FLOATS) {
             c = _mm256_loadu_ps((const float *)(const void *)(codes + 32 * i));
+        } else if (bits == 16) {
+            const __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)(codes + 16 * i));
+            c = kind == FLOAT16 ? _mm256_cvtph_ps(halves)
+                                : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
         } else if (kind == TABLE) {
             c = entry_f32x8(form->table, loaded[upper], j);
         } else if (kind == FLOAT8) {
@@ -68,7 +73,7 @@ INLINE void add_block(const hc_row_form *form, const uint8_t *codes, const float
 
 INLINE float fold(__m256 a[8], int bits) {
     __m256 b[4];
-    if (bits == 32) {
+    if (bits >= 16) {
         for (int j = 0; j < 4; j++)
             b[j] = _mm256_add_ps(a[j], a[j + 4]);
         const __m256 sum = _mm256_add_ps(_mm256_add_ps(b[0], b[2]), _mm256_add_ps(b[1], b[3]));
@@ -98,10 +103,10 @@ INLINE hc_row_form row_form(const hc_gemv_floats_args *args, int bits, int r) {
 
 /* Stores the sums of the first n of 64 columns, in the order of codes of `bits` bits. */
 INLINE void keep_existing(int n, int bits, const __m256 sums[8], __m256 acc[8]) {
-    const int step = bits == 32 ? 1 : bits == 8 ? 4 : 8; /* from lane to lane */
+    const int step = bits >= 16 ? 1 : bits == 8 ? 4 : 8; /* from lane to lane */
     const __m256i lanes = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(step));
     for (int i = 0; i < 8; i++) {
-        const int column = bits == 32 ? 8 * i : bits == 8 ? i % 2 * 32 + i / 2 : i; /* of lane 0 */
+        const int column = bits >= 16 ? 8 * i : bits == 8 ? i % 2 * 32 + i / 2 : i; /* of lane 0 */
         const __m256i exists = _mm256_cmpgt_epi32(_mm256_set1_epi32(n - column), lanes);
         acc[i] = _mm256_blendv_ps(acc[i], sums[i], _mm256_castsi256_ps(exists));
     }
@@ -167,6 +172,8 @@ INLINE void of_vectors(const hc_gemv_floats_args *args, int bits, hc_code_kind k
 void hc_gemv_rows_avx2(const hc_gemv_floats_args *args) {
     if (args->bits == 32)
         of_vectors(args, 32, FLOATS);
+    else if (args->bits == 16)
+        args->exponent_bits == 5 ? of_vectors(args, 16, FLOAT16) : of_vectors(args, 16, BFLOAT16);
     else if (args->bits == 8)
         args->exponent_bits ? of_vectors(args, 8, FLOAT8) : of_vectors(args, 8, INTEGERS);
     else

@@ -1,18 +1,24 @@
 /* gemv_rows: 64 accumulators in four registers, in the order of x.
  *
- *   32 bits  register j holds values 16 j to 16 j + 15
+ *   32 and 16 bits  register j holds values 16 j to 16 j + 15
  *   8 bits   64 bytes of codes; register j holds byte j of the 16 words
  *   4 bits   32 bytes, twice in a register, the upper half shifted by a nibble; register q holds nibbles 2q and
  *            2q + 1 of the 8 words
  */
 #include "kernels/gemv/gemv_avx512.h"
 
-/* The four registers of the 64 codes of row r; `mask`: the bytes that exist (32 bits: the values). */
+/* The four registers of the 64 codes of row r; `mask`: the bytes that exist (16 and 32 bits: the values). */
 INLINE void load_codes(const hc_decoder *d, int r, const uint8_t *codes, __mmask64 mask, hc_code_kind kind, __m512 zero,
                        bool zeros, __m512 out[4]) {
     if (kind == CODES_FLOATS) {
         for (int j = 0; j < 4; j++)
             out[j] = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16 * j), codes + 64 * j);
+    } else if (bits_of(kind) == 16) {
+        for (int j = 0; j < 4; j++) {
+            const __m256i halves = _mm256_maskz_loadu_epi16((__mmask16)(mask >> 16 * j), codes + 32 * j);
+            out[j] = kind == CODES_FLOAT16 ? _mm512_cvtph_ps(halves)
+                                           : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+        }
     } else if (bits_of(kind) == 8) {
         const __m512i v = mask == ~0ull ? _mm512_loadu_si512(codes) : _mm512_maskz_loadu_epi8(mask, codes);
         for (int j = 0; j < 4; j++)
@@ -39,7 +45,7 @@ INLINE void load_codes(const hc_decoder *d, int r, const uint8_t *codes, __mmask
 INLINE __mmask16 lanes_below(hc_code_kind kind, int j, int64_t n) {
     const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i nibbles = _mm512_setr_epi32(0, 8, 16, 24, 32, 40, 48, 56, 1, 9, 17, 25, 33, 41, 49, 57);
-    const __m512i column = kind == CODES_FLOATS ? _mm512_add_epi32(lanes, _mm512_set1_epi32(16 * j))
+    const __m512i column = bits_of(kind) >= 16  ? _mm512_add_epi32(lanes, _mm512_set1_epi32(16 * j))
                            : bits_of(kind) == 8 ? _mm512_add_epi32(_mm512_slli_epi32(lanes, 2), _mm512_set1_epi32(j))
                                                 : _mm512_add_epi32(nibbles, _mm512_set1_epi32(2 * j));
     return _mm512_cmplt_epi32_mask(column, _mm512_set1_epi32((int)n));
@@ -48,7 +54,7 @@ INLINE __mmask16 lanes_below(hc_code_kind kind, int j, int64_t n) {
 /* Folds in the stated order: k + 32, + 16, ... is in another quarter, lane or register. */
 INLINE float fold(const __m512 acc[4], hc_code_kind kind) {
     __m512 a[4];
-    if (kind == CODES_FLOATS) {
+    if (bits_of(kind) >= 16) {
         const __m512 b = _mm512_add_ps(_mm512_add_ps(acc[0], acc[2]), _mm512_add_ps(acc[1], acc[3]));
         const __m512 c = _mm512_add_ps(b, _mm512_shuffle_f32x4(b, b, 0x4e));
         const __m512 e = _mm512_add_ps(c, _mm512_shuffle_f32x4(c, c, 0xb1));
@@ -112,6 +118,10 @@ INLINE void choose(const hc_gemv_floats_args *args, int n_rows, int n_vectors) {
             gemv_rows(args, &d, first, CODES_FLOATS, n_rows, n_vectors, false);
         else if (kind == CODES_FLOAT8)
             gemv_rows(args, &d, first, CODES_FLOAT8, n_rows, n_vectors, false);
+        else if (kind == CODES_FLOAT16)
+            gemv_rows(args, &d, first, CODES_FLOAT16, n_rows, n_vectors, false);
+        else if (kind == CODES_BFLOAT16)
+            gemv_rows(args, &d, first, CODES_BFLOAT16, n_rows, n_vectors, false);
         else if (kind == CODES_LONG)
             gemv_rows(args, &d, first, CODES_LONG, n_rows, n_vectors, false);
         else if (kind == CODES_SHORT)

@@ -8,7 +8,7 @@ void hc_gemv_rows_scalar(const hc_gemv_floats_args *args) {
             const float zero = args->zeros[r] ? args->zeros[r][0] : args->zero;
             float acc[64] = {0};
             for (int64_t k = 0; k < args->columns; k++) {
-                const int64_t place = bits == 32 ? k % 64 : bits == 8 ? k % 4 * 16 + k / 4 % 16 : k % 8 * 8 + k / 8 % 8;
+                const int64_t place = bits >= 16 ? k % 64 : bits == 8 ? k % 4 * 16 + k / 4 % 16 : k % 8 * 8 + k / 8 % 8;
                 acc[k % 64] =
                     fmaf(args->x[(k / 64 * n_vectors + v) * 64 + place], hc_gemv_code(args, r, k, zero), acc[k % 64]);
             }

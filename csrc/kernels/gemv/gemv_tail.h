@@ -48,6 +48,9 @@ static inline float hc_gemv_code(const hc_gemv_floats_args *args, int r, int64_t
     const uint8_t *codes = args->codes[r];
     if (args->bits == 32)
         return hc_load_f32(codes + 4 * k);
+    if (args->bits == 16)
+        return args->exponent_bits == 5 ? hc_f16_to_f32(hc_load_u16(codes + 2 * k))
+                                        : hc_bf16_to_f32(hc_load_u16(codes + 2 * k));
     if (args->exponent_bits)
         return hc_gemv_float8(args, codes[k]);
     const int code = args->bits == 8 ? codes[k] : codes[k / 2] >> (k % 2 * 4) & 15;

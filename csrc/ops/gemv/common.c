@@ -61,6 +61,8 @@ bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored
     const bool is_expanded = may_decode && format->m > 0; /* nonzero codes expanded to their columns */
     const int64_t group = is_expanded ? packed->geometry->group / format->n * format->m : packed->geometry->group;
     *form = form_of(format);
+    if (may_decode && hc_form_is_halves(form) && format->m == 0)
+        return false;
     return !hc_form_is_read(form) || (may_decode && form->has_minima && !has_values(packed, form)) ||
            (may_decode && hc_has_groups(format) && group * (form->bits == 4 ? 4 : 8) % 32 != 0) ||
            (is_expanded && hc_gemv_zero_code(form) < 0);
@@ -122,7 +124,9 @@ bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, b
     }
     HC_ASSUME(form->bits == 4 || !hc_form_has_codebook(form));
     weights->has_minima = may_decode && form->has_minima;
-    weights->bits = form->bits == 4 ? 4 : 8;
+    weights->bits = form->bits == 4 || form->bits == 16 ? form->bits : 8;
+    if (form->bits == 16)
+        form->exponent_bits = 16 - form->precision;
     weights->flip = form->is_signed ? 1 << (form->bits - 1) : 0;
     weights->zero = (float)weights->flip;
     const int stored_bits = packed->format->bits;
@@ -184,11 +188,14 @@ static __attribute__((noinline)) void decode_row(const hc_gemv_weights *weights,
     out->scales = has_groups ? scales : NULL;
 }
 
-/* By additions: compilers vectorize these for bytes, but not shifts. */
+/* Eight codes at a time, whose upper `lift` bits are 0; up to 7 bytes after them change, too. */
 static void lift_codes(uint8_t *codes, int64_t n, int lift) {
-    for (int done = 0; done < lift; done++)
-        for (int64_t i = 0; i < n; i++)
-            codes[i] = (uint8_t)(codes[i] + codes[i]);
+    for (int64_t i = 0; i < n; i += 8) {
+        uint64_t word;
+        memcpy(&word, codes + i, sizeof word);
+        word <<= lift;
+        memcpy(codes + i, &word, sizeof word);
+    }
 }
 
 static void e2_integers(uint8_t *codes, int64_t n) {

@@ -83,7 +83,7 @@ static void float_rows(void *context, int64_t task, int thread) {
 static void order_rows(int bits, const float *x, int64_t ldx, int64_t columns, int n, int n_vectors, float *out) {
     int place[64];
     for (int k = 0; k < 64; k++)
-        place[k] = bits == 32 ? k : bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
+        place[k] = bits >= 16 ? k : bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
     for (int v = 0; v < n; v++)
         for (int64_t k = 0; k < columns; k += 64) {
             float *to = out + (k / 64 * n_vectors + v) * 64;
@@ -95,7 +95,7 @@ static void order_rows(int bits, const float *x, int64_t ldx, int64_t columns, i
             for (int i = 0; is_whole && bits == 4 && i < 8; i++)
                 for (int j = 0; j < 8; j++)
                     to[j * 8 + i] = from[i * 8 + j];
-            if (is_whole && bits == 32)
+            if (is_whole && bits >= 16)
                 memcpy(to, from, 64 * sizeof(float));
             for (int64_t i = 0; !is_whole && i < columns - k; i++)
                 to[place[i]] = from[i];

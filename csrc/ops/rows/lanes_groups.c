@@ -78,7 +78,8 @@ static void x_task(void *context, int64_t unit, int thread) {
     for (int64_t i = 0; i < UNIT; i++)
         for (int64_t s = 0; s < job->segments; s++) {
             const int64_t k = s * job->group;
-            start[s * lanes + i] = -128 * hc_rows_sum(rows + i * job->ld + k, hc_min(job->group, job->k - k));
+            start[s * lanes + i] =
+                i < n ? -128 * hc_rows_sum(rows + i * job->ld + k, hc_min(job->group, job->k - k)) : 0;
         }
 }
 

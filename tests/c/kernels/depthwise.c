@@ -297,6 +297,65 @@ void check_depthwise3_s8(const hc_kernel *kernel) {
     depthwise3_integers_case(kernel, 1, kernel->mr, 8, 64, ANY, ANY);
 }
 
+static void depthwise_wide_case(const hc_kernel *kernel, int side, int stride, int down, int64_t across, int64_t count,
+                                integer_kind x_kind, integer_kind w_kind) {
+    const int64_t pixel = count + 1, row = ((across - 1) * stride + side) * pixel + 5, padded = (count + 15) / 16 * 16;
+    const int64_t ldc = count + 5, c_row = across * ldc + 2, answers = (down - 1) * c_row + (across - 1) * ldc + count;
+    begin("%d x %d, stride %d, %d x %" D " answers of %" D ", x %s, w %s", side, side, stride, down, across, count,
+          integer_kind_name(x_kind), integer_kind_name(w_kind));
+    const int64_t bytes = ((down - 1) * stride + side - 1) * row + ((across - 1) * stride + side - 1) * pixel + count;
+    const int outputs = HC_WIDE_OUTPUTS(stride), words = HC_WIDE_WORDS(side, stride);
+    uint8_t *x = items(bytes, 1);
+    for (int64_t i = 0; i < bytes; i++)
+        x[i] = (uint8_t)draw_integer(0, 255, x_kind);
+    int8_t *w = items(padded * side * side, 1), *panel = items(padded * side * outputs * words * 4, 1);
+    for (int64_t i = 0; i < padded * side * side; i++)
+        w[i] = i / (side * side) >= count ? 0 : (int8_t)draw_integer(-128, 127, w_kind);
+    for (int64_t j = 0; j < padded; j++)
+        for (int r = 0; r < side; r++)
+            for (int a = 0; a < outputs; a++)
+                for (int p = 0; p < 4 * words; p++) {
+                    const int s = p - a * stride;
+                    panel[(((j / 16 * side + r) * outputs + a) * words + p / 4) * 64 + j % 16 * 4 + p % 4] =
+                        s >= 0 && s < side ? w[(j * side + r) * side + s] : 0;
+                }
+    int32_t *init = items(padded, 4), *wanted = items(answers, 4);
+    for (int64_t j = 0; j < padded; j++)
+        init[j] = (int32_t)draw();
+    for (int64_t i = 0; i < answers; i++)
+        wanted[i] = (int32_t)draw();
+    int32_t *got = copy_of(wanted, answers, 4);
+    for (int i = 0; i < down; i++)
+        for (int64_t q = 0; q < across; q++)
+            for (int64_t j = 0; j < count; j++) {
+                uint32_t sum = (uint32_t)init[j];
+                for (int r = 0; r < side; r++)
+                    for (int s = 0; s < side; s++)
+                        sum += (uint32_t)(x[(i * stride + r) * row + (q * stride + s) * pixel + j] *
+                                          w[(j * side + r) * side + s]);
+                wanted[i * c_row + q * ldc + j] = (int32_t)sum;
+            }
+    kernel->fn.depthwise_wide_s8(side, stride, down, across, x, row, pixel, panel, init, count, got, c_row, ldc);
+    same("c", I32, got, wanted, answers);
+    BENCH((void)0,
+          kernel->fn.depthwise_wide_s8(side, stride, down, across, x, row, pixel, panel, init, count, got, c_row, ldc));
+}
+
+void check_depthwise_wide_s8(const hc_kernel *kernel) {
+    for (int side = 5; side <= 7; side += 2)
+        for (int stride = 1; stride <= 2; stride++)
+            for (int down = 1; down <= kernel->mr; down++) {
+                FOR_EACH(int64_t, across, 1, 2, 3, 4, 5, 8)
+                FOR_EACH(int64_t, count, 1, 7, 15, 16, 17, 33)
+                depthwise_wide_case(kernel, side, stride, down, *across, *count, ANY, ANY);
+                for (int i = 0; i < N_INTEGER_KINDS * N_INTEGER_KINDS; i++)
+                    depthwise_wide_case(kernel, side, stride, down, 3, 19, (integer_kind)(i / N_INTEGER_KINDS),
+                                        (integer_kind)(i % N_INTEGER_KINDS));
+            }
+    usual();
+    depthwise_wide_case(kernel, 5, 1, kernel->mr, 8, 64, ANY, ANY);
+}
+
 static void plane_gradient_case(const hc_kernel *kernel, int64_t rows, int64_t columns, int64_t height, int64_t width,
                                 int64_t top, int64_t left, int down, int across, float_kind kind) {
     begin("%" D " x %" D " to %" D " x %" D ", %d x %d taps, from %" D " %" D ", %s", rows, columns, height, width,

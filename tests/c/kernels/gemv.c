@@ -33,9 +33,11 @@ static const code_form FORMS[] = {
     {"fp8_e4m3fn", 8, 0, 0, TABLE_NONE, 0, 4, 0x7f},
     {"fp8_e5m2", 8, 0, 0, TABLE_NONE, 0, 5, 0x7c},
     {"fp6_e3m2, lifted", 8, 0, 0, TABLE_NONE, 0, 3, 0xff},
-    {"int8 / 64", 8, 128, ZERO_NONE, TABLE_NONE, 6, 0, 0}, /* gemv_groups alone */
+    {"int8 / 64", 8, 128, ZERO_NONE, TABLE_NONE, 6, 0, 0}, /* the last of gemv_groups */
+    {"float16", 16, 0, 0, TABLE_NONE, 0, 5, 0},
+    {"bfloat16", 16, 0, 0, TABLE_NONE, 0, 8, 0},
 };
-enum { N_FORMS = sizeof FORMS / sizeof *FORMS, N_4_BITS = 7, N_ROW_FORMS = N_FORMS - 1 };
+enum { N_ROW_FORMS = sizeof FORMS / sizeof *FORMS, N_4_BITS = 7, N_FORMS = N_ROW_FORMS - 2 };
 
 static uint16_t draw_half(float_kind kind) {
     const uint64_t bits = draw();
@@ -150,7 +152,7 @@ static void rows_case(const hc_kernel *kernel, const code_form *form, int64_t co
     memset(x, 0, (size_t)n_x * 4);
     for (int64_t k = 0; k < columns; k++)
         for (int v = 0; v < n_vectors; v++) {
-            const int64_t place = form->bits == 32  ? k % 64
+            const int64_t place = form->bits >= 16  ? k % 64
                                   : form->bits == 8 ? k % 4 * 16 + k / 4 % 16
                                                     : k % 8 * 8 + k / 8 % 8;
             x[(k / 64 * n_vectors + v) * 64 + place] = draw_float(kind);
@@ -167,7 +169,7 @@ static void rows_case(const hc_kernel *kernel, const code_form *form, int64_t co
 
 void check_gemv_rows(const hc_kernel *kernel) {
     int i = 0;
-    for (const code_form *form = FORMS; form < FORMS + N_ROW_FORMS; form++)
+    for (const code_form *form = FORMS; form < FORMS + N_ROW_FORMS; form += form[1].fraction_bits ? 2 : 1)
         FOR_EACH(int64_t, columns, 0, 1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 191, 211)
     for (int n_vectors = 1; n_vectors <= 4; n_vectors *= 2)
         for (int j = 0; j < 2; j++, i++)

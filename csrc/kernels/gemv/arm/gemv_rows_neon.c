@@ -5,7 +5,16 @@ enum { REGISTERS = 16 };
 
 /* acc[i] += x * codes for 64 codes; register i holds positions 4 i .. 4 i + 3. */
 INLINE void add_block(const uint8_t *codes, uint8x16x4_t planes, const hc_float8_f32x4 *float8, bool has_table,
-                      const float *x, int bits, uint8x16_t flips, float32x4_t zero, float32x4_t acc[REGISTERS]) {
+                      const float *x, int bits, bool is_bfloat, uint8x16_t flips, float32x4_t zero,
+                      float32x4_t acc[REGISTERS]) {
+    for (int u = 0; u < REGISTERS && bits == 16; u++) {
+        const uint16x4_t halves = vld1_u16((const uint16_t *)(const void *)(codes + 8 * u));
+        const float32x4_t c =
+            is_bfloat ? vreinterpretq_f32_u32(vshll_n_u16(halves, 16)) : vcvt_f32_f16(vreinterpret_f16_u16(halves));
+        acc[u] = vfmaq_f32(acc[u], vld1q_f32(x + 4 * u), c);
+    }
+    if (bits == 16)
+        return;
     const int parts = 16 / (32 / bits); /* registers of codes, of each of which all words have a code in acc[i] */
 #pragma GCC unroll 16
     for (int u = 0; u < parts; u++) {
@@ -38,7 +47,7 @@ INLINE void add_block(const uint8_t *codes, uint8x16x4_t planes, const hc_float8
 }
 
 static int64_t place_of(int bits, int64_t k) {
-    return bits == 32 ? k : bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
+    return bits >= 16 ? k : bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
 }
 
 /* The last columns, fewer than 64, by the definition, since no other accumulator may add a padded code. Then the sum of
@@ -74,8 +83,8 @@ INLINE void gemv_rows(const hc_gemv_floats_args *args, int bits, bool has_table,
         for (; k + 64 <= args->columns; k += 64, x += 64 * n_vectors) {
             for (int64_t line = 0; line < 8 * bits; line += 64)
                 __builtin_prefetch((const char *)args->next[r] + k * bits / 8 + line, 0, 2);
-            add_block(args->codes[r] + k * bits / 8, planes, is_float8 ? &float8 : NULL, has_table, x, bits, flips,
-                      vdupq_n_f32(zero), acc);
+            add_block(args->codes[r] + k * bits / 8, planes, is_float8 ? &float8 : NULL, has_table, x, bits,
+                      args->exponent_bits == 8, flips, vdupq_n_f32(zero), acc);
         }
         float sums[64];
 #pragma GCC unroll 16
@@ -88,6 +97,8 @@ INLINE void gemv_rows(const hc_gemv_floats_args *args, int bits, bool has_table,
 void hc_gemv_rows_neon(const hc_gemv_floats_args *args) {
     if (args->bits == 32)
         gemv_rows(args, 32, false, false);
+    else if (args->bits == 16)
+        gemv_rows(args, 16, false, false);
     else if (args->bits == 8)
         args->exponent_bits ? gemv_rows(args, 8, false, true) : gemv_rows(args, 8, false, false);
     else

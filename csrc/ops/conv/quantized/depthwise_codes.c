@@ -1,7 +1,7 @@
 /* `depthwise` of integers: channels of padded codes (codes.h) in lanes, exact in int32, then one scaling. Two taps are
- * multiplied at a time, with filters as int16 (of one limb or two), and a task is a row of outputs. Kernels for 3 x 3
- * filters of bytes multiply three taps at a time, and a task is several rows, in blocks of outputs that share the
- * pixels they read.
+ * multiplied at a time, with filters as int16 (of one limb or two), and a task is a row of outputs. Kernels for 3 x 3,
+ * 5 x 5 and 7 x 7 filters of bytes multiply up to four taps at a time, and a task is several rows, in blocks of outputs
+ * that share the pixels they read.
  *
  * Memory: the filters as int16 or bytes, tap by tap, their scales, and the memory of codes.
  */
@@ -30,9 +30,10 @@ typedef struct {
     int limbs; /* of a filter's codes: 1 or 2 */
     int64_t filters, pairs, at_once;
     int64_t panel_bytes;
-    int16_t *panel; /* (pair, filter, tap of the pair) */
-    int8_t *bytes;  /* of blocks: (LANES filters, row of taps, filter, tap) */
-    int32_t *init;  /* of blocks: the sum that codes biased by ZERO add, subtracted */
+    int16_t *panel;     /* (pair, filter, tap of the pair) */
+    int8_t *bytes;      /* of blocks: (LANES filters, row of taps, output, word, filter, tap) */
+    int outputs, words; /* of a block; 1 and 1 for 3 x 3 filters */
+    int32_t *init;      /* of blocks: the sum that codes biased by ZERO add, subtracted */
     float *scales;
     int64_t *tap;
     int8_t *decoded; /* at_once filters, followed by their high limbs */
@@ -45,10 +46,12 @@ static int limbs_of(const hc_convolution *conv) {
 /* The kernel for blocks of outputs of these filters, or NULL. */
 static const hc_kernel *block_kernel(const hc_convolution *conv) {
     const hc_window *window = conv->window;
-    const hc_kernel *kernel = HC_BEST(depthwise3_s8, conv->run);
-    const bool fits = conv->shape.r == 3 && conv->shape.s == 3 && window->dilation[0] == 1 &&
+    const int64_t side = conv->shape.r;
+    const hc_kernel *kernel = side == 3 ? HC_BEST(depthwise3_s8, conv->run) : HC_BEST(depthwise_wide_s8, conv->run);
+    const bool exists = side == 3 ? kernel->fn.depthwise3_s8 != NULL : kernel->fn.depthwise_wide_s8 != NULL;
+    const bool fits = (side == 3 || side == 5 || side == 7) && conv->shape.s == side && window->dilation[0] == 1 &&
                       window->dilation[1] == 1 && window->stride[0] == window->stride[1] && window->stride[0] <= 2;
-    return fits && limbs_of(conv) == 1 && kernel->fn.depthwise3_s8 ? kernel : NULL;
+    return fits && limbs_of(conv) == 1 && exists ? kernel : NULL;
 }
 
 static bool codes_plan(hc_codes *codes, const hc_convolution *conv) {
@@ -71,6 +74,11 @@ const char *hc_conv_depthwise_codes_refuses(const hc_convolution *conv) {
     return codes_plan(&codes, conv) ? NULL : "a row of windows takes more than 16 MiB";
 }
 
+/* Bytes of a filter in the panel of blocks. */
+static int64_t filter_bytes(const hc_depthwise_codes_job *job) {
+    return job->conv->shape.r * job->outputs * job->words * 4;
+}
+
 static int64_t plan(hc_depthwise_codes_job *job, const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     *job = (hc_depthwise_codes_job){
@@ -81,8 +89,11 @@ static int64_t plan(hc_depthwise_codes_job *job, const hc_convolution *conv) {
     codes_plan(&job->codes, conv);
     job->at_once = hc_max(1, hc_min(job->filters, DECODED / s->geometry.padded));
     job->panel_bytes = 4 * job->filters * job->pairs;
+    const int stride = (int)conv->window->stride[0], side = (int)s->r;
+    job->outputs = job->block && side > 3 ? HC_WIDE_OUTPUTS(stride) : 1;
+    job->words = job->block && side > 3 ? HC_WIDE_WORDS(side, stride) : 1;
     if (job->block)
-        job->panel_bytes = hc_round_up(job->filters, LANES) * (3 * 4 + (int64_t)sizeof *job->init);
+        job->panel_bytes = hc_round_up(job->filters, LANES) * (filter_bytes(job) + (int64_t)sizeof *job->init);
     job->panel_bytes = hc_round_up(job->panel_bytes, HC_CACHE_LINE);
     return job->panel_bytes + job->pairs * (int64_t)(2 * sizeof *job->tap) + job->filters * (int64_t)sizeof(float) +
            job->limbs * job->at_once * s->geometry.padded;
@@ -102,7 +113,7 @@ hc_conv_work hc_conv_depthwise_codes_work(const hc_convolution *conv) {
  * limbs, or NULL. */
 static void load_filter(const hc_depthwise_codes_job *job, int64_t filter, int64_t taps, const int8_t *codes,
                         const int8_t *high) {
-    enum { SIDE = 3, ZERO = 128 };
+    enum { ZERO = 128 };
     if (!job->block) {
         for (int64_t t = 0; t < taps; t++) {
             const int value = high ? high[t] * 256 + (uint8_t)codes[t] : codes[t];
@@ -110,12 +121,18 @@ static void load_filter(const hc_depthwise_codes_job *job, int64_t filter, int64
         }
         return;
     }
-    int8_t *to = job->bytes + (filter / LANES * SIDE * LANES + filter % LANES) * 4;
+    const int64_t side = job->conv->shape.r, stride = job->conv->window->stride[0];
+    int8_t *to = job->bytes + filter / LANES * LANES * filter_bytes(job) + filter % LANES * 4;
     int32_t sum = 0;
-    for (int r = 0; r < SIDE; r++, to += LANES * 4, codes += SIDE) {
-        const int8_t row[4] = {codes[0], codes[1], codes[2], 0};
-        sum += row[0] + row[1] + row[2];
-        memcpy(to, row, sizeof row);
+    for (int64_t t = 0; t < taps; t++)
+        sum += codes[t];
+    for (int64_t r = 0; r < side; r++) {
+        enum { BEFORE = 4 }; /* zeros, then taps, then zeros again */
+        int8_t row[BEFORE + 16] = {0};
+        memcpy(row + BEFORE, codes + r * side, (size_t)side);
+        for (int a = 0; a < job->outputs; a++)
+            for (int g = 0; g < job->words; g++, to += LANES * 4)
+                memcpy(to, row + BEFORE + 4 * g - a * stride, 4);
     }
     job->init[filter] = -ZERO * sum;
 }
@@ -210,6 +227,7 @@ static void blocks_task(void *context, int64_t task, int thread) {
     const hc_pixels *answers = &codes->answers;
     const int64_t width = job->conv->shape.out_width, per = hc_ceil_div(answers->n_rows, job->block->mr);
     const int64_t row = task % per * job->block->mr, first = (task / per * answers->n_rows + row) * width;
+    const int side = (int)job->conv->shape.r;
     const int down = (int)hc_min(job->block->mr, answers->n_rows - row), stride = (int)job->conv->window->stride[0];
     const bool finishes = job->conv->bias || job->conv->relu;
     (void)thread;
@@ -225,9 +243,14 @@ static void blocks_task(void *context, int64_t task, int thread) {
             rows[i] = hc_answers_at(answers, first + i * width + q, n, 0, &lds[i]);
         for (int64_t filter = 0; filter < job->filters; filter += PART) {
             const int64_t part = hc_min(PART, job->filters - filter);
-            job->block->fn.depthwise3_s8(stride, down, n, (const uint8_t *)corner[0] + filter, codes->row_step,
-                                         codes->depth, job->bytes + filter * 3 * 4, job->init + filter, part, sums,
-                                         ACROSS * PART, PART);
+            const uint8_t *x = (const uint8_t *)corner[0] + filter;
+            const int8_t *panel = job->bytes + filter * filter_bytes(job);
+            if (side == 3)
+                job->block->fn.depthwise3_s8(stride, down, n, x, codes->row_step, codes->depth, panel,
+                                             job->init + filter, part, sums, ACROSS * PART, PART);
+            else
+                job->block->fn.depthwise_wide_s8(side, stride, down, n, x, codes->row_step, codes->depth, panel,
+                                                 job->init + filter, part, sums, ACROSS * PART, PART);
             for (int i = 0; i < down; i++) {
                 float *place = rows[i] ? rows[i] + filter : values;
                 const int64_t ld = rows[i] ? lds[i] : PART;
@@ -248,7 +271,7 @@ hc_status hc_conv_depthwise_codes_run(const hc_convolution *conv, hc_error *erro
     if (status == HC_OK) {
         job.panel = (int16_t *)(void *)memory;
         job.bytes = (int8_t *)memory;
-        job.init = (int32_t *)(void *)(memory + hc_round_up(job.filters, LANES) * 3 * 4);
+        job.init = (int32_t *)(void *)(memory + hc_round_up(job.filters, LANES) * filter_bytes(&job));
         job.tap = (int64_t *)(void *)(memory + job.panel_bytes);
         job.scales = (float *)(void *)(job.tap + 2 * job.pairs);
         job.decoded = (int8_t *)(job.scales + job.filters);
