@@ -41,15 +41,41 @@ static inline void hc_norm_body(int64_t rows, int64_t n, const float *x, bool ce
     }
 }
 
+/* HC_FLOATS short rows, one a lane, with the accumulators of hc_sum_16. */
+enum { HC_SHORT = 32 };
+static inline void hc_softmax_short(int n, const float *x, float *y) {
+    hc_floats value[HC_SHORT], sum[HC_SUMS] = {{0}}, most = hc_of(-INFINITY);
+    for (int l = 0; l < HC_FLOATS; l++)
+        for (int i = 0; i < n; i++)
+            ((float *)(value + i))[l] = x[l * n + i];
+    for (int i = 0; i < n; i++)
+        most = hc_larger(most, value[i]);
+    for (int i = 0; i < n; i++) {
+        value[i] = hc_exp_of_less(value[i] - most);
+        sum[i % HC_SUMS] += value[i];
+    }
+    for (int half = HC_SUMS / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            sum[i] += sum[i + half];
+    const hc_floats part = 1.0f / sum[0];
+    for (int i = 0; i < n; i++)
+        value[i] *= part;
+    for (int l = 0; l < HC_FLOATS; l++)
+        for (int i = 0; i < n; i++)
+            y[l * n + i] = ((const float *)(value + i))[l];
+}
+
 static inline void hc_softmax_body(int64_t rows, int64_t n, const float *x, float *y) {
+    for (; n < HC_SHORT && rows >= HC_FLOATS; rows -= HC_FLOATS, x += HC_FLOATS * n, y += HC_FLOATS * n)
+        hc_softmax_short((int)n, x, y);
     for (int64_t r = 0; r < rows; r++, x += n, y += n) {
         hc_exp_below(n, x, hc_largest(n, x, -INFINITY), y);
         const float part = 1.0f / hc_sum_16(n, y);
         int64_t i = 0;
         for (; i + HC_FLOATS <= n; i += HC_FLOATS)
             *(hc_floats *)(y + i) = hc_load(y + i) * part;
-        for (; i < n; i++)
-            y[i] *= part;
+        if (i < n)
+            hc_store_some(y + i, n - i, hc_load_some(y + i, n - i, hc_of(0)) * part);
     }
 }
 

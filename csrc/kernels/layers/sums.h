@@ -69,6 +69,37 @@ static inline hc_floats hc_larger(hc_floats most, hc_floats some) { return hc_se
 
 enum { HC_PARTS = HC_SUMS / HC_FLOATS };
 
+/* The first n floats, fewer than HC_FLOATS or all, then `other`: no byte behind them is read, or written below. From a
+ * buffer that was written in parts, a register would have to wait for it. */
+#if HC_FLOATS == 16
+static inline __mmask16 hc_lanes_below(int64_t n) { return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1); }
+static inline hc_floats hc_load_some(const float *from, int64_t n, hc_floats other) {
+    return (hc_floats)_mm512_mask_loadu_ps((__m512)other, hc_lanes_below(n), from);
+}
+static inline void hc_store_some(float *to, int64_t n, hc_floats x) {
+    _mm512_mask_storeu_ps(to, hc_lanes_below(n), (__m512)x);
+}
+#elif HC_FLOATS == 8
+static inline __m256i hc_lanes_below(int64_t n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)hc_min(n, 8)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+static inline hc_floats hc_load_some(const float *from, int64_t n, hc_floats other) {
+    const __m256i exist = hc_lanes_below(n);
+    return (hc_floats)_mm256_blendv_ps((__m256)other, _mm256_maskload_ps(from, exist), (__m256)exist);
+}
+static inline void hc_store_some(float *to, int64_t n, hc_floats x) {
+    _mm256_maskstore_ps(to, hc_lanes_below(n), (__m256)x);
+}
+#else
+static inline hc_floats hc_load_some(const float *from, int64_t n, hc_floats other) {
+    memcpy(&other, from, (size_t)hc_min(n, HC_FLOATS) * sizeof *from);
+    return other;
+}
+static inline void hc_store_some(float *to, int64_t n, hc_floats x) {
+    memcpy(to, &x, (size_t)hc_min(n, HC_FLOATS) * sizeof *to);
+}
+#endif
+
 /* Folds accumulator i with i + 8, + 4, + 2, + 1. */
 static inline float hc_fold_sums(hc_floats *acc) {
     float some[HC_FLOATS];
@@ -109,7 +140,17 @@ static inline float hc_dot_16(int64_t n, const float *a, const float *b) {
     HC_SUM_TERMS(n, hc_load(a + i) * hc_load(b + i), a[i] * b[i])
 }
 
-static inline float hc_sum_16(int64_t n, const float *x) { HC_SUM_TERMS(n, hc_load(x + i), x[i]) }
+static inline float hc_sum_16(int64_t n, const float *x) {
+    const hc_floats zero = {0};
+    hc_floats acc[HC_PARTS] = {{0}};
+    int64_t i = 0;
+    for (; i + HC_SUMS <= n; i += HC_SUMS)
+        for (int part = 0; part < HC_PARTS; part++)
+            acc[part] += hc_load(x + i + part * HC_FLOATS);
+    for (int part = 0; i < n; part++, i += HC_FLOATS)
+        acc[part] += hc_load_some(x + i, n - i, zero);
+    return hc_fold_sums(acc);
+}
 
 /* The sum of (x - mean)^2 in the same order. */
 static inline float hc_spread_16(int64_t n, const float *x, float mean) {
@@ -131,13 +172,13 @@ static inline float hc_largest(int64_t n, const float *x, float than) {
     }
     for (; i + HC_FLOATS <= n; i += HC_FLOATS)
         most = hc_larger(most, hc_load(x + i));
+    if (i < n)
+        most = hc_larger(most, hc_load_some(x + i, n - i, most));
     float some[HC_FLOATS];
     memcpy(some, &most, sizeof some);
     for (int half = HC_FLOATS / 2; half > 0; half /= 2)
         for (int l = 0; l < half; l++)
             some[l] = some[l + half] > some[l] ? some[l + half] : some[l];
-    for (int l = 0; l < n - i && l < HC_FLOATS; l++)
-        some[0] = x[i + l] > some[0] ? x[i + l] : some[0];
     return some[0];
 }
 
@@ -176,12 +217,8 @@ static inline void hc_exp_below(int64_t n, const float *x, float largest, float 
     int64_t i = 0;
     for (; i + HC_FLOATS <= n; i += HC_FLOATS)
         *(hc_floats *)(y + i) = hc_exp_of_less(*(const hc_floats *)(x + i) - largest);
-    if (i < n) {
-        float rest[HC_FLOATS] = {0};
-        memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
-        *(hc_floats *)rest = hc_exp_of_less(*(const hc_floats *)rest - largest);
-        memcpy(y + i, rest, (size_t)(n - i) * sizeof *y);
-    }
+    if (i < n)
+        hc_store_some(y + i, n - i, hc_exp_of_less(hc_load_some(x + i, n - i, hc_of(largest)) - largest));
 }
 
 /* c tanh(s / c) */
