@@ -110,12 +110,6 @@ static inline bool hc_form_is_read(const hc_stored_form *form) {
     return (form->codes == HC_CODES_INTEGER && form->bits <= 8) || has_floats || hc_form_has_table(form) ||
            (hc_form_has_codebook(form) && form->bits == 4 && form->code_values == 1);
 }
-/* Whether codes are float16 or bfloat16, without a scale. */
-static inline bool hc_form_is_halves(const hc_stored_form *form) {
-    const bool is_known = form->precision == 11 ? form->smallest == -14 : form->precision == 8;
-    return form->codes == HC_CODES_FLOAT && form->bits == 16 && is_known && form->scale == HC_SCALE_NONE &&
-           form->second == HC_SECOND_NONE;
-}
 /* Whether codes are unchanged float32 values. */
 static inline bool hc_form_is_plain(const hc_stored_form *form) {
     return form->codes == HC_CODES_FLOAT && form->bits == 32 && form->scale == HC_SCALE_NONE &&

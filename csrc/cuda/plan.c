@@ -262,9 +262,10 @@ static hc_status add_thresholds(const hc_view *x, const hc_clip *clip, const hc_
     const hc_status status = hc_clip_check(clip, format, "clip", error);
     if (status != HC_OK)
         return status;
-    if (domain == HC_CLIP_WHOLE || blocks > INT32_MAX)
+    const bool is_whole = hc_clip_is_whole(format);
+    if (is_whole || blocks > INT32_MAX)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not clip %s: use the CPU",
-                       domain == HC_CLIP_WHOLE ? "a scale of the whole array" : "so many groups");
+                       is_whole ? "a scale of the whole array" : "so many groups");
     hc_cuda_step *step = hc_cuda_add_step(plan, "thresholds", "hc_thresholds", blocks, 1, CLIP_THREADS, 0,
                                           sizeof step->params.thresholds);
     step->params.thresholds = (hc_cuda_thresholds){.geometry = *geometry,

@@ -77,6 +77,16 @@ def test_clipping_is_that_of_the_definition(text: str, clip: float | str) -> Non
         assert same_bits(hc.fake_quantize(x, fmt, axis, clip), q.dequantize())
 
 
+@pytest.mark.parametrize("clip", [0.5, "octav", "percentile:90"])
+@pytest.mark.parametrize("text", ["uint8-tensor", "ue5m6-tensor", "binary8p4ue-tensor", "int8-tensor"])
+def test_the_threshold_of_an_array_leaves_out_negative_values_of_unsigned_formats(text: str, clip: float | str) -> None:
+    x, fmt = reals((7, 33), 2), hc.format(text)
+    x[0, 0] = -2 * np.abs(x).max()
+    for isa in isas(*CODING, "octav", "top_pair"):
+        with hc.use(isa=isa):
+            assert equal_components(hc.quantize(x, fmt, clip=clip), reference.quantize(x, fmt, -1, clip))
+
+
 TIED = ["int8", "int3", "int5-g16-asym", "vsq4-g16-s4", "vsq8-g16-s10-refit", "vsq3-g16", "nvfp4", "nvfp4-4over6"]
 TIED += ["fp8_e4m3fn-row", "fp16-tensor", "bf16-row", "fp4_e2m1-g16", "tf32-row", "log4-2", "nf4-g64"]
 

@@ -50,6 +50,19 @@ def test_sums_of_codes_close_to_the_largest_float_do_not_overflow(text: str) -> 
         assert np.allclose(y, x.astype(np.float64) @ np.asarray(q, np.float64).T, rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.parametrize("isa", isas("gemv_rows"))
+@pytest.mark.parametrize("text", ["fp16", "fp16-nosat", "bf16", "e5m10fn", "e5m10finite", "e5m10b14", "e8m7b128"])
+def test_every_code_of_16_bits_is_the_number_of_the_format(text: str, isa: str) -> None:
+    """Some formats have numbers where float16 has infinity and NaN."""
+    codes = np.arange(1 << 16, dtype=np.uint16)
+    for columns in (1, 64):
+        q = hc.quantize(np.zeros((len(codes), columns), np.float32), text)
+        q.components["codes"][...] = np.repeat(codes, columns).view(np.uint8).reshape(q.components["codes"].shape)
+        x = np.full((1, columns), 1 / columns, np.float32)  # each product and each sum is exact
+        with hc.use(isa=isa):
+            assert same_bits(hc.linear(x, q)[0], _one_nan(q.dequantize()[:, 0] + np.float32(0)))
+
+
 def _one_nan(y: np.ndarray) -> np.ndarray:
     """Return the result with one NaN for all, since processors produce different NaNs."""
     return np.where(np.isnan(y), np.float32(np.nan), y)

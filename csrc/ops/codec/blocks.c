@@ -103,7 +103,7 @@ bool hc_blocks_load(hc_blocks *blocks, int64_t block, int thread, hc_float_rows 
         return true;
     float *found = (float *)(memory + blocks->thresholds_at);
     *thresholds = found;
-    if (hc_clip_domain_of(&encoder->format) == HC_CLIP_WHOLE) {
+    if (hc_clip_is_whole(&encoder->format)) {
         for (int64_t i = 0; i < x->rows * encoder->geometry.groups; i++)
             found[i] = encoder->threshold;
         return true;

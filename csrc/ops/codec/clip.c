@@ -201,7 +201,8 @@ static bool fast_thresholds(const hc_clip *clip, const hc_format *format, const 
 
 int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const hc_geometry *geometry, uint32_t isa,
                            const hc_float_rows *x, double *scratch, float *thresholds) {
-    const bool positive = hc_clip_domain_of(format) == HC_CLIP_POSITIVE;
+    const hc_clip_domain domain = hc_clip_domain_of(format);
+    const bool positive = domain == HC_CLIP_POSITIVE || domain == HC_CLIP_WHOLE_POSITIVE;
     int64_t illegal = HC_DONE;
     if (!positive && geometry->group > 0 &&
         fast_thresholds(clip, format, geometry, isa, x, scratch, thresholds, &illegal))
@@ -255,7 +256,7 @@ static bool gather_whole(const hc_encoder *encoder, uint32_t isa, char *values, 
 }
 
 hc_status hc_clip_whole(hc_encoder *encoder, uint32_t isa, hc_error *error) {
-    if (encoder->clip.kind == HC_CLIP_ABSMAX || hc_clip_domain_of(&encoder->format) != HC_CLIP_WHOLE)
+    if (encoder->clip.kind == HC_CLIP_ABSMAX || !hc_clip_is_whole(&encoder->format))
         return HC_OK;
     const hc_geometry *g = &encoder->geometry;
     const hc_dtype dtype = encoder->x->dtype == HC_F64 ? HC_F64 : HC_F32;

@@ -127,7 +127,8 @@ int64_t hc_encode_block(const hc_encoder *encoder, uint32_t isa, const hc_float_
     hc_float_rows one = *x;
     if (hc_rows_join(&encoder->format, geometry, out, x->rows, x->row_stride, &joined)) {
         codes.part[HC_CODES].data = hc_part(out, HC_CODES, x->first_row);
-        one.rows = 1, one.first_row = 0;
+        codes.part[HC_CODES].row_stride = 0; /* the row keeps its number: row 0 alone writes what all rows share */
+        one.rows = 1;
         geometry = &joined, x = &one, out = &codes;
     }
     for (hc_simd_sets set = hc_format_simd_sets(encoder->format.family); *set && row == HC_DECLINED; set++)

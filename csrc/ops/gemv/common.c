@@ -56,12 +56,20 @@ static bool has_values(const hc_packed_context *packed, const hc_stored_form *fo
            (geometry->groups == 1 || group == 16 || group == 32 || group % 64 == 0);
 }
 
+/* Whether codes are float16 or bfloat16, without a scale. A format that has numbers where float16 has infinity and NaN, such
+ * as e5m10fn, is neither. */
+static bool is_halves(const hc_stored_form *form) {
+    const bool is_float16 = form->precision == 11 && form->smallest == -14 && form->maximum == 65504;
+    return form->codes == HC_CODES_FLOAT && form->bits == 16 && (is_float16 || form->precision == 8) &&
+           form->scale == HC_SCALE_NONE && form->second == HC_SECOND_NONE;
+}
+
 bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored_form *form) {
     const hc_format *format = packed->format;
     const bool is_expanded = may_decode && format->m > 0; /* nonzero codes expanded to their columns */
     const int64_t group = is_expanded ? packed->geometry->group / format->n * format->m : packed->geometry->group;
     *form = form_of(format);
-    if (may_decode && hc_form_is_halves(form) && format->m == 0)
+    if (may_decode && is_halves(form) && format->m == 0)
         return false;
     return !hc_form_is_read(form) || (may_decode && form->has_minima && !has_values(packed, form)) ||
            (may_decode && hc_has_groups(format) && group * (form->bits == 4 ? 4 : 8) % 32 != 0) ||
