@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 typedef struct {
-    const char *module, *kernel; /* modules.c has the modules */
+    const char *module, *kernel; /* the module of a kernel is its .cu file */
     uint32_t grid[3], block[3];
     uint32_t shared_bytes, params_bytes;
     union {

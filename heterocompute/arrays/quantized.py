@@ -491,13 +491,8 @@ class QuantizedArray(PackedArray):
         }
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self._format}, shape={self._shape}, axis={self._axis}, "
-            f"{counted(self.nbytes, 'byte')}{self._place()})"
-        )
-
-    def _place(self) -> str:
-        return f", device='{self.device}'" if self._is_far else ""
+        size, place = counted(self.nbytes, "byte"), f", device='{self.device}'" if self._is_far else ""
+        return f"{type(self).__name__}({self._format}, shape={self._shape}, axis={self._axis}, {size}{place})"
 
     def _repr_html_(self) -> str:
         return super()._repr_html_() + first_group_html(self)

@@ -19,14 +19,14 @@ LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
           "rope_interleave", "num_nextn_predict_layers", "ep_size", "moe_layer_freq")  # fmt: skip
 V2 = Kind(
     "deepseek_v2", {"num_experts_per_tok": 2, "q_lora_rank": 1536, "n_shared_experts": 2, "topk_method": "greedy"},
-    biases={"mlp_bias": MLP}, reads=(*LATENT, "topk_method", "norm_topk_prob"),
+    biases={"attention_bias": ("attn_output",), "mlp_bias": MLP}, reads=(*LATENT, "topk_method", "norm_topk_prob"),
     experts=EXPERTS, title="DeepseekV2",
 )  # fmt: skip
 V3 = Kind(
     "deepseek_v3", {"num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_shared_experts": 1,
                     "first_k_dense_replace": 3, "q_lora_rank": 1536, "n_group": 8, "topk_group": 4,
                     "norm_topk_prob": True, "routed_scaling_factor": 2.5},
-    reads=(*LATENT, "topk_method", "scoring_func"),
+    biases={"attention_bias": ("attn_output",)}, reads=(*LATENT, "topk_method", "scoring_func"),
     experts=Experts(256, "moe_intermediate_size", "n_routed_experts", "first", "count", shares="norm_topk_prob",
                     router="sigmoid", factor="routed_scaling_factor", is_corrected=True, has_groups=True),
     title="DeepseekV3",

@@ -182,7 +182,8 @@ class OnnxNetwork(Shown):
 
     def __repr__(self) -> str:
         ends = f"{', '.join(self._inputs)} -> {', '.join(self._outputs)}"
-        return f"<OnnxNetwork: {counted(len(self._axes), 'weight')} of Conv, Gemm and MatMul, {ends}>"
+        state = "quantized already, " if self._codes is not None else ""
+        return f"<OnnxNetwork: {state}{counted(len(self._axes), 'weight')} of Conv, Gemm and MatMul, {ends}>"
 
     def _repr_html_(self) -> str:
         shapes = {name: " x ".join(map(str, w.shape)) for name, w in self.weights.items()}

@@ -39,9 +39,9 @@ from ..formats.defining import carried
 from ..products.arguments import as_format
 from ..zoo.llm.experts import of_each_expert
 from .error import layer_axis
-from .gptq import Options
 from .hessian import Hessian
 from .layer import check_options, round_layer, rounded_to
+from .options import Options
 from .parts import Parts
 
 Array = np.ndarray[Any, Any]

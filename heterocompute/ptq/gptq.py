@@ -14,10 +14,9 @@ from ..arrays.quantized import QuantizedArray
 from ..arrays.rotated import RotatedArray
 from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
-from ..base.errors import WrongValue, shown
+from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..base.lazy import renamed
-from ..base.values import as_int, as_real
 from ..formats import Format, Sparse, has_pattern, is_rotated
 from ..products.arguments import as_format
 from ..products.columns import from_columns, to_columns
@@ -27,20 +26,17 @@ from ..products.quantize import quantize
 from ..products.scale_search import no_worse, search_scales
 from ..training.latent import refuse_latent
 from .error import layer_axis
-from .guarantee import Limit, as_published, budget_of, round_within
+from .guarantee import as_published, budget_of, round_within
 from .hadamard.turning import turned_layer
 from .hessian import Hessian, as_matrices
 from .levels import Part, refit_levels, refit_second
+from .options import Options, mean_of
 
 Array = np.ndarray[Any, Any]
 
 _STRIP = 128  # rows of a matrix that are permuted at a time
 _CHUNK = 1 << 20  # values decoded at a time
-_MOST = 10**6  # sweeps
-_WIDEST = 48  # bits of an accumulator
 _HARDER = 10.0  # factor of the damping if a matrix does not factor
-_STEPS = 30  # of the power iteration
-DAMPING = {"gptq": 0.01, "qronos": 1e-3}  # shares of `Options.unit`
 # Times the damping, with an accumulator, for the choice between the improved rounding and the published one. Searched
 # scales and sweeps fit the calibration inputs more closely. On other inputs of MiniLM's layers they lost up to .08 dB.
 FIRMER = (1.0, 5.0, 20.0)
@@ -199,77 +195,6 @@ def rounded_under(w: Any, h: Any, fmt: Format | str, axis: Any = None, mask: Any
     return rounded_layer(x, h, as_format(fmt, f"{name}: format", rotated=True), axes, how, mask)
 
 
-@dataclass(frozen=True)
-class Options:
-    """Checked options of a method; `refits` is the number of sweeps that begin with a refit."""
-
-    order: str
-    scales: str
-    damping: float
-    sweeps: int
-    refits: int
-    method: str = "gptq"
-    limit: Limit | None = None
-    shrinkage: float = 0.0
-
-    @classmethod
-    def of(
-        cls,
-        order: Any = "activation",
-        scales: Any = "search",
-        damping: Any = None,
-        sweeps: Any = 3,
-        refit: Any = True,
-        method: str = "gptq",
-        accumulator: Any = None,
-        activations: Any = None,
-        tile: Any = None,
-        shrinkage: Any = 0.0,
-    ) -> Options:
-        """Return options, checked; errors name the method. Default of `damping`: that of the method."""
-        _check_words(method, order, scales)
-        share, shrunk = (
-            _share(value, f"{method}: {name}")
-            for name, value in (("damping", DAMPING[method] if damping is None else damping), ("shrinkage", shrinkage))
-        )
-        count = as_int(sweeps, f"{method}: sweeps", 0, _MOST)
-        refits = as_int(int(refit) if isinstance(refit, bool) else refit, f"{method}: refit", 0)
-        limit = _limit(method, accumulator, activations, tile)
-        return cls(order, scales, share, count, refits, method, limit, shrunk)
-
-    def unit(self, matrix: Array) -> float:
-        """Return the value of which `damping` is a share: the mean of the diagonal, or the largest eigenvalue."""
-        if self.method == "qronos":
-            return _core.ptq_largest(runtime.run(), len(matrix), matrix, _STEPS) or 1.0
-        return mean_of(matrix)
-
-
-def _share(value: Any, name: str) -> float:
-    found: float = as_real(value, name, "a number")
-    if not 0 <= found < np.inf:
-        raise WrongValue(f"{name} is {shown(value)}, expected a finite number, 0 or more")
-    return found
-
-
-def _limit(method: str, accumulator: Any, activations: Any, tile: Any) -> Limit | None:
-    """Return a checked accumulator, None if there is none."""
-    if accumulator is None:
-        for name, value in (("activations", activations), ("tile", tile)):
-            if value is not None:
-                raise WrongValue(f"{method}: {name} is {shown(value)} without accumulator, expected both or neither")
-        return None
-    if method != "gptq":
-        raise WrongValue(f"{method}: accumulator is for gptq, expected no accumulator")
-    bits = as_int(accumulator, f"{method}: accumulator", 2, _WIDEST)
-    if activations is None or tile is None:
-        missing = "activations" if activations is None else "tile"
-        raise WrongValue(f"{method}: accumulator is {bits} without {missing}, expected activations and tile with it")
-    fmt = as_format(activations, f"{method}: activations")
-    if has_pattern(fmt) or fmt.form.codes != "integer" or fmt.form.minima:
-        raise WrongValue(f"{method}: activations is {fmt}, expected a format of integers")
-    return Limit(bits, fmt, as_int(tile, f"{method}: tile", 1))
-
-
 def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options: Options, mask: Any = None) -> Rounding:
     """Round a weight whose dtype and axes are checked already."""
     name, given = options.method, x
@@ -413,12 +338,6 @@ def _without_drift(w: Array, matrix: Array, cross: Array, options: Options, unit
     return solved
 
 
-def _check_words(method: str, order: Any, scales: Any) -> None:
-    for name, value, wanted in (("order", order, ("activation", "natural")), ("scales", scales, ("search", "absmax"))):
-        if not isinstance(value, str) or value not in wanted:
-            raise WrongValue(f"{method}: {name} is {shown(value)}, expected {shown(wanted[0])} or {shown(wanted[1])}")
-
-
 def _losses(q: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array]]) -> Array:
     """Return the error of each row at the output, with some rows decoded at a time."""
     k, rows = columns.shape
@@ -477,13 +396,6 @@ def _pruned(x: Array, fmt: Sparse, axes: tuple[int, ...], diagonals: Array, mask
     for i, own in enumerate(np.sqrt(diagonals)):
         scores[:, i * each : (i + 1) * each] *= (own / (own.max(initial=0) or 1.0)).astype(np.float32)[:, None]
     return choose(x, from_columns(scores, x.shape, axes), fmt.n, fmt.m, axes, name)
-
-
-def mean_of(matrix: Array) -> float:
-    """Return the mean of the diagonal, or 1 if it is 0 or empty."""
-    if not len(matrix):
-        return 1.0
-    return float(np.add.accumulate(np.diagonal(matrix))[-1] / len(matrix)) or 1.0
 
 
 def damped_factor(

@@ -15,9 +15,10 @@ from ..formats import Format
 from ..formats.base import or_words
 from ..products.quantize import quantize
 from .error import layer_error
-from .gptq import Options, rounded_layer
+from .gptq import rounded_layer
 from .hessian import Hessian
 from .methods import CALIBRATED, METHODS, by_method
+from .options import Options
 
 Array = np.ndarray[Any, Any]
 OPTIONS = ("order", "scales", "damping", "sweeps", "refit", "accumulator", "activations", "tile", "shrinkage")

@@ -31,11 +31,10 @@ from ..report import rounding as report
 from ..report.files import Tabular, write_text
 from .calibration import Calibration
 from .error import layer_error
-from .gptq import Options
 from .hessian import Hessian
 from .layer import check_options, round_layer, rounded_to
-from .pairs import Kept, Paired
-from .recorder import Maker, Recorder, plain_sums
+from .options import Options
+from .recorder import Kept, Maker, Paired, Recorder, plain_sums
 
 __all__ = ["Calibration", "Rounded", "calibrate", "quantize"]
 

@@ -290,7 +290,9 @@ def _bounds(
 ) -> dict[str, float]:
     """Return the budgets in units of the costs, for this number of values, unless the cheapest choices exceed one."""
     # the cost of bits is in bytes
-    bounds: dict[str, float] = {kind: floor(amount * count / 8) if kind == "bits" else amount for kind, amount in allowed.items()}
+    bounds: dict[str, float] = {
+        kind: floor(amount * count / 8) if kind == "bits" else amount for kind, amount in allowed.items()
+    }
     for kind, amount in allowed.items():
         cheapest = costs[kind].min(axis=1)
         least = float(cheapest.sum())

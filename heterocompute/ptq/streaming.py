@@ -43,13 +43,12 @@ from ..formats.defining import carried
 from ..products.arguments import as_format
 from ..zoo.llm.experts import of_each_expert
 from .checkpoint import Known, Rounding, layer_of, round_checkpoint
-from .gptq import Options as How
 from .hessian import Hessian
 from .layer import check_options
 from .network import Rounded
-from .pairs import Kept, Paired
+from .options import Options as How
 from .parts import Parts
-from .recorder import Maker, Recorder, plain_sums
+from .recorder import Kept, Maker, Paired, Recorder, plain_sums
 
 Array = np.ndarray[Any, Any]
 Formats = Mapping[str, Format | str | None]

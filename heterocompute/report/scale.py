@@ -65,7 +65,8 @@ def logarithmic(
     Parameters
     ----------
     ticks : sequence of float, optional
-        The values written. Default: powers of ten, with 2 and 5 where there are few; equal steps in less than a decade.
+        The values written, if two of them are on the axis. Default: powers of ten, with 2 and 5 where there are few;
+        equal steps in less than a decade.
     pad : float, optional
         Free space at both ends, a share of the axis.
     room : int, optional
@@ -77,14 +78,14 @@ def logarithmic(
     zero = min(values, default=1.0) <= 0
     floor = low - max((high - low) * 0.12, 0.15) if zero else low  # position of zeros
     bottom, top = floor - margin, high + margin
-    if ticks is None:
+    if ticks is None or (high - low > 0.02 and sum(bottom <= math.log10(v) <= top for v in ticks) < 2):
         powers = range(max(math.floor(low - margin), -307), min(math.ceil(top) + 1, 308))
         for within in ((1, 2, 5), (1,)):
             found = [m * 10.0**k for k in powers for m in within]
             found = [v for v in found if low - margin <= math.log10(v) <= top]
             if len(found) <= room:
                 break
-        if len(found) < 3 and high - low > 0.05:  # less than a decade: equal steps
+        if len(found) < 3 and high - low > 0.02:  # less than a decade: equal steps
             steps = (v for v, _ in linear((10.0**low, 10.0**high), min(room, 5)).ticks)
             found = [v for v in steps if v > 0 and low - margin <= math.log10(v) <= top]
         ticks = found[:: -(-len(found) // room) or 1]

@@ -47,7 +47,7 @@ def test_the_compiler_is_found_on_the_path_and_in_packages(monkeypatch: pytest.M
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site-packages")])
     assert build["find_nvcc"]() is None
-    with pytest.raises(SystemExit, match="there is no nvcc 13 or later; pip install nvidia-cuda-nvcc "):
+    with pytest.raises(SystemExit, match="there is no nvcc 13 or later; pip install nvidia-cuda-nvcc==13"):
         build["build"](tmp_path)
     packaged = pretend(tmp_path / "site-packages/nvidia/cu13/bin/nvcc", "13.0")
     assert build["find_nvcc"]() == packaged

@@ -221,6 +221,8 @@ def test_sessions_are_made_once(runtime: str, monkeypatch: pytest.MonkeyPatch) -
     made, x = counted(monkeypatch), reals((3, 6), 9)
     model, held = chain(3)
     network = OnnxNetwork(model)
+    assert repr(network) == "<OnnxNetwork: 3 weights of Conv, Gemm and MatMul, x -> r3>"
+    assert network._repr_html_().count("<tr") == 1 + 3
     assert not made
     whole = network.run(x)["r3"]
     assert len(made) == 1

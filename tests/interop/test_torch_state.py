@@ -85,6 +85,22 @@ def test_a_packed_head_is_loaded_next_to_its_float_table():
     assert all(torch.equal(part, state[name]) for name, part in again.state_dict().items())
 
 
+@pytest.mark.parametrize("is_meta", [False, True])
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("formats", [{"table": "int8", "*": "int4-g4"}, {"table": None, "head": None, "*": "int8"}])
+def test_tied_layers_with_other_weights_in_the_state_keep_them(formats, inplace, is_meta):
+    torch.manual_seed(0)
+    model = Tied()
+    if formats["table"] is None:  # floats that are tied no longer
+        model.head.weight = nn.Parameter(model.head.weight.detach() + 1)
+    small = ht.convert(model, formats)
+    with torch.device("meta" if is_meta else "cpu"):
+        plain = Tied()
+    found = ht.load_packed(plain, small.state_dict(), inplace=inplace)
+    assert bits(found) == bits(small) and found.head.weight is not found.table.weight
+    assert (found is plain) == inplace and (plain.head.weight is plain.table.weight) != inplace
+
+
 def test_safetensors_holds_a_tied_weight_once(tmp_path):
     safetensors = pytest.importorskip("safetensors.torch")
     torch.manual_seed(0)

@@ -202,7 +202,8 @@ def test_pieces_of_a_gguf_file_become_a_tokenizer(seed: int, tmp_path: Path) -> 
     scores = [0.0] * 259 + rng.permutation(len(letters) + len(pieces)).astype(float).tolist() + [0.0, 0.0]
     keys = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": texts, "tokenizer.ggml.token_type": types,
             "tokenizer.ggml.scores": scores, "tokenizer.ggml.pre": "default", "llama.vocab_size": len(texts),
-            "tokenizer.ggml.add_space_prefix": seed % 2 == 0, "tokenizer.ggml.add_eos_token": seed % 3 == 0}  # fmt: skip
+            "tokenizer.ggml.add_space_prefix": seed % 2 == 0,
+            "tokenizer.ggml.add_eos_token": seed % 3 == 0}  # fmt: skip
     table = np.resize(made.gguf_tensors()["token_embd.weight"], (len(texts), 64))
     drop = {"tokenizer__ggml__merges": None}
     path = made.write_gguf(tmp_path / "m.gguf", "q8_0", {**keys, **drop}, token_embd__weight=table)

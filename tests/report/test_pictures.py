@@ -279,3 +279,11 @@ def test_hints_of_rows_are_escaped_and_numbered_lanes_stand_first() -> None:
     assert "<title>a &lt; b: published 2, here 3</title>" in charts["published"].svg()
     assert charts["published"].dots[0].x == 3.0 / 2.5  # the published range is that of its rounding
     assert ">\u2026" in charts["rounding"].svg()
+
+
+def test_an_axis_of_bits_has_two_values_at_least() -> None:
+    for values in ((4.5, 5.0), (4.25, 4.5), (4.1, 8.0), (2.3, 32.0)):
+        ticks = logarithmic(values, study_page.BITS).ticks
+        assert len(ticks) >= 2, values
+        assert all(float(text) == pytest.approx(value) for value, text in ticks)
+    assert [text for _, text in logarithmic((5.0,), study_page.BITS).ticks] == ["5"]

@@ -10,7 +10,7 @@ import numpy as np
 from ...base.errors import WrongValue, shown
 from ...ptq.calibration import Calibration
 from ...ptq.hessian import Hessian
-from ...ptq.pairs import Kept, Paired
+from ...ptq.recorder import Kept, Paired
 from ..torch.walk import Layer
 from .batches import EVERY, Batches
 from .copies import put, shared_copy

@@ -74,8 +74,9 @@ def convert(
     method : {"rtn", "search", "awq", "gptq", "qronos", "learned"}
         Round to nearest; searched scales; or with inputs `heterocompute.ptq.gptq` or `qronos`. ``"awq"`` moves scales
         of inputs into the weights, as `smooth` does, by the root mean squares of the inputs, and then searches scales.
-        ``"learned"`` moves codes of ``"gptq"`` by the gradient of the outputs of the model. It returns the result if it
-        has less error on held-out batches, otherwise that of ``"gptq"``.
+        ``"learned"`` begins each block of the model with the best of ``"gptq"`` and of ``"qronos"`` with several
+        shrinkages on held-out batches, and moves its codes by the gradient of its outputs. It returns the result if the
+        model has less error on these batches, otherwise that of ``"gptq"``.
         Except with ``"rtn"``, weights that are not multiplied, such as lookup tables, use searched scales.
     inputs : batches or Calibration, optional
         Batches for `heterocompute.ptq.calibrate`, or its result, of which ``"qronos"``, ``"awq"`` and `smooth` cannot
@@ -97,7 +98,7 @@ def convert(
     correct_bias : bool
         Add to the biases of linear layers and convolutions the mean output that rounding loses.
     steps, seed : int, optional
-        For ``"learned"``: maximum number of steps, 200 by default, and the seed of the order of batches.
+        For ``"learned"``: maximum number of steps of each block, 200 by default, and the seed of the order of batches.
     shrinkage : float
         For ``"gptq"``, ``"qronos"`` and ``"learned"``: 0 or more, as in `heterocompute.ptq.gptq`. 0.1 rounds better on
         other inputs if there are few.
@@ -134,7 +135,8 @@ def convert(
     Xiao et al., "SmoothQuant", ICML 2023 (arXiv 2211.10438), equation 4. Lin et al., "AWQ", MLSys 2024 (arXiv
     2306.00978), section 3.2. Ashkboos et al., "QuaRot", NeurIPS 2024 (arXiv 2404.00456). Scales and rotations are moved
     only if the copy computes the outputs of the model on the first batch. ``"learned"`` makes the choice of AdaRound
-    (Nagel et al., ICML 2020, arXiv 2004.10568) by steps that are undone if the error does not fall.
+    (Nagel et al., ICML 2020, arXiv 2004.10568) for blocks (Li et al., "BRECQ", ICLR 2021, arXiv 2102.05426), by steps
+    that are undone if the error does not fall.
 
     Examples
     --------
@@ -323,6 +325,10 @@ def load_packed(
     RuntimeError
         Other tensors do not match, as in `torch.nn.Module.load_state_dict`.
 
+    Notes
+    -----
+    Layers that are tied in the model and have different weights in the state are tied no longer.
+
     Examples
     --------
     >>> net = lambda: torch.nn.Sequential(torch.nn.Linear(64, 8))
@@ -355,16 +361,20 @@ def load_packed(
         if layer.packed is not None or layer.name in state:  # floats: a tied layer that has no packed form
             continue
         parts, identity = parts_of.get(layer.name, {}), _identity(layer)
-        if "format" in parts and identity not in same:
+        weight = same.get(identity)
+        if "format" in parts:
             q, activations = restored(parts, layer.name)
             wanted = packed_shape(layer)
             if tuple(q.shape) != wanted:
                 raise WrongValue(f"load_packed: {layer.name} has shape {tuple(q.shape)}, expected {wanted}")
-            same[identity] = PackedWeight(q, activations)
-        if identity in same:
+            own = PackedWeight(q, activations)
+            if weight is None or weight.activations != own.activations or weight.array() != q:
+                weight = own
+            same.setdefault(identity, weight)
+        if weight is not None:
             chosen.append(layer)
-            weights.append(same[identity])
-            full.update({f"{layer.name}.{part}": value for part, value in same[identity].state_dict().items()})
+            weights.append(weight)
+            full.update({f"{layer.name}.{part}": value for part, value in weight.state_dict().items()})
     blocks = {
         layer.path: int(state[key])
         for layer in chosen
@@ -374,9 +384,23 @@ def load_packed(
         _check_state(model, chosen, weights, full, strict, blocks)
     else:
         model = _copy(model, chosen, "load_packed")
+    _untie(model, found, full)
     model = unsaved(replaced(model, chosen, weights, blocks))
     model.load_state_dict(full, strict, assign=any(one.is_meta for one in model.parameters()))
     return model
+
+
+def _untie(model: Any, found: list[Layer], state: Mapping[str, Any]) -> None:
+    """Give layers that are tied in a model, and have different floats in a state, parameters of their own."""
+    first: dict[tuple[Any, ...], torch.Tensor] = {}
+    for layer in found:
+        floats, parameter = state.get(layer.name), layer.module._parameters.get(layer.attribute)
+        if parameter is None or not isinstance(floats, torch.Tensor):
+            continue
+        other = first.setdefault(_identity(layer), floats)
+        if other is not floats and other.shape == floats.shape and not torch.equal(other, floats):
+            own = torch.nn.Parameter(torch.empty_like(parameter), parameter.requires_grad)
+            model.get_submodule(layer.path)._parameters[layer.attribute] = own
 
 
 def _check_state(

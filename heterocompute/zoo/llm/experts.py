@@ -33,8 +33,8 @@ OTHERS = {
     "experts.gate_up_proj_bias": "ffn_gate_up_exps.bias", "experts.down_proj_bias": "ffn_down_exps.bias",
     "input_linear.weight": "ffn_gate_up_exps.weight", "output_linear.weight": "ffn_down_exps.weight",
     "gate.e_score_correction_bias": "exp_probs_b.bias", "shared_expert_gate.weight": "ffn_gate_inp_shexp.weight",
-    **{f"{name}.{part}_proj.weight": f"ffn_{part}_shexp.weight"
-       for name in ("shared_expert", "shared_experts") for part in PARTS},
+    **{f"{name}.{part}_proj.{end}": f"ffn_{part}_shexp.{end}"
+       for name in ("shared_expert", "shared_experts") for part in PARTS for end in ("weight", "bias")},
 }  # fmt: skip
 BLOCK = rf"(?P<experts>.+\.(?P<block>{'|'.join(BLOCKS)})\.experts)"
 STACK = re.compile(rf"{BLOCK}\.(?P<part>gate|up|down)\.weight")

@@ -14,6 +14,7 @@ import numpy as np
 from ...base.errors import WrongValue, printable
 from ...base.json_text import json_object
 from ...base.texts import file_name, quoted
+from ...families.record import MLP
 from .arranged import arrange
 from .configuration import check_family, is_untied, of_config
 from .experts import add_experts
@@ -234,7 +235,11 @@ def _check(path: str, shape: Shape, roles: Mapping[str, str], sizes: Mapping[str
 def _check_biases(path: str, shape: Shape, roles: Mapping[str, str], prefix: str) -> None:
     """Refuse a folder with some of the biases that config.json names; none at all are zeros, as in transformers."""
     parts = {part for one in shape.biases or () for part in (OF_EXPERTS if one == "ffn_exps" else (one,))}
-    wanted = [f"blk.{i}.{part}.bias" for i in range(shape.layers) for part in sorted(parts)]
+    mixed = {i for i in range(shape.layers) if shape.experts and i not in shape.dense}
+    wanted = [f"blk.{i}.{part}.bias" for i in range(shape.layers) for part in sorted(parts)
+              if i not in mixed or part not in MLP]  # fmt: skip
+    wanted += [f"blk.{i}.{part}_shexp.bias" for i in sorted(mixed) for part in sorted(parts & {*MLP})
+               if shape.shared_hidden]  # fmt: skip
     missing = next((role for role in wanted if role not in roles), None)
     if missing is not None and (not shape.options.always_biased or any(role in roles for role in wanted)):
         name = wanted_names(shape, prefix, "lm_head").get(missing, missing)

@@ -299,6 +299,9 @@ def expected_experts(shape: Shape, roles: Mapping[str, str], at: str) -> dict[st
     if shared:
         found |= {f"{at}ffn_{part}_shexp.weight": (shared, width) for part in ("gate", "up")}
         found[f"{at}ffn_down_shexp.weight"] = (width, shared)
+        for part, rows in {"gate": shared, "up": shared, "down": width}.items():
+            if f"{at}ffn_{part}_shexp.bias" in roles:
+                found[f"{at}ffn_{part}_shexp.bias"] = (rows,)
         if f"{at}ffn_gate_inp_shexp.weight" in roles:
             found[f"{at}ffn_gate_inp_shexp.weight"] = (1, width)
     return found

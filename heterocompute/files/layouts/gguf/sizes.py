@@ -119,6 +119,8 @@ def _refusal(shape: Shape, roles: Mapping[str, str]) -> str | None:
         return f"the architecture {name} has no biases by the distance"
     for role in roles:
         part, end = role.split(".")[-2:]
+        if part.endswith("_shexp") and end == "bias":
+            return f"the architecture {name} has no tensor {role}"
         if shape.experts and (part.endswith(("_exps", "_shexp")) or part in OF_EXPERTS or part == "attn_sinks"):
             continue
         has_norm = family.norm_bias and part in family.parts and part.endswith("_norm")

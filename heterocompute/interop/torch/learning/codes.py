@@ -25,7 +25,8 @@ from ....files.selection import escaped
 from ....products.columns import to_columns
 from ....products.grid import Grid
 from ....products.grid_of import check_grid, grid_of
-from ....ptq.gptq import Options, rounded_layer
+from ....ptq.gptq import rounded_layer
+from ....ptq.options import Options
 from ...models.calibration import calibrated, calibrated_in_pairs
 from ..forms import formed_of
 from ..judging import Divided
@@ -60,8 +61,8 @@ class Choice:
         The start.
     grid : Grid
         The codes under the scales of the start.
-    first, start, codes : ndarray of int32, (columns, rows)
-        Of `q`, of the first step, and the present ones.
+    start, codes : ndarray of int32, (columns, rows)
+        Of `q`, and the present ones.
     squares : ndarray of float64, (columns, rows)
         Sum of squared gradients of the outputs times random signs, over `probes` batches.
     tried : ndarray of bool, (columns, rows)
@@ -71,7 +72,6 @@ class Choice:
     layer: Layer
     q: QuantizedArray
     grid: Grid
-    first: Array
     start: Array
     codes: Array
     squares: Array
@@ -82,12 +82,7 @@ class Choice:
     def of(cls, layer: Layer, q: QuantizedArray) -> Choice:
         grid = grid_of(q)
         codes = grid.nearest(to_columns(q.dequantize(), q.axis))
-        return cls(layer, q, grid, codes, codes, codes, np.zeros(codes.shape), np.zeros(codes.shape, bool))
-
-    def begun(self) -> Choice:
-        """Return the present codes as a start."""
-        zeros = np.zeros(self.codes.shape)
-        return replace(self, start=self.codes, squares=zeros, tried=zeros != 0, probes=0)
+        return cls(layer, q, grid, codes, codes, np.zeros(codes.shape), np.zeros(codes.shape, bool))
 
     @property
     def is_turned(self) -> bool:
@@ -96,13 +91,11 @@ class Choice:
 
     def rounded(self) -> QuantizedArray:
         """Return the weight of the present codes."""
-        return self.q if self.codes is self.first else self.grid.quantized(self.codes, self.q.source_dtype)
+        return self.q if self.codes is self.start else self.grid.quantized(self.codes, self.q.source_dtype)
 
     def parameter(self) -> torch.Tensor:
         """Return the values of the present codes as a parameter of the float model."""
-        values = torch.from_numpy(self.rounded().dequantize())
-        dtype = self.layer.module._parameters[self.layer.attribute].dtype
-        return (values.t() if self.is_turned else values).reshape(self.layer.shape).to(dtype).contiguous()
+        return _values(self.layer, self.rounded())
 
     def _levels(self, codes: Array) -> Array:
         """Return the values of codes without their scale."""
@@ -134,10 +127,13 @@ class Choice:
         return np.take_along_axis(gain, best, axis=0), best, np.take_along_axis(moved, best, axis=0)
 
 
-def choices_of(wide: Any, small: Any) -> dict[str, tuple[Choice, PackedWeight]]:
-    """Return the weights of linear layers and convolutions whose codes can be learned, by name; tied weights once."""
+def learnable(wide: Any, small: Any) -> dict[str, tuple[Layer, PackedWeight]]:
+    """Return the weights of linear layers and convolutions whose codes can be learned, by name; tied weights once.
+
+    The layers are those of the float model `wide`.
+    """
     floats = {layer.name: layer for layer in every_layer(wide, "convert") if layer.packed is None}
-    found: dict[str, tuple[Choice, PackedWeight]] = {}
+    found: dict[str, tuple[Layer, PackedWeight]] = {}
     known = set[int]()
     for layer in every_layer(small, "convert"):
         own = floats.get(layer.name)
@@ -145,14 +141,13 @@ def choices_of(wide: Any, small: Any) -> dict[str, tuple[Choice, PackedWeight]]:
             continue
         if own.module._parameters.get(own.attribute) is None:  # computed by a parametrization
             continue
-        q = layer.packed.array()
         try:
-            check_grid(q.format)
+            check_grid(layer.packed.format)
         except ValueError:
             continue
-        if not grid_of(q).exact:
+        if not grid_of(layer.packed.array()).exact:
             known.add(id(layer.packed))
-            found[own.name] = Choice.of(own, q), layer.packed
+            found[own.name] = own, layer.packed
     return found
 
 
@@ -170,29 +165,30 @@ def learned(model: Any, wide: Any, small: Any, batches: Divided, steps: int, see
     steps, seed : int
         Number of steps of a block, and the seed of the order of batches and of the signs.
     """
-    begun = choices_of(wide, small)
+    begun = learnable(wide, small)
     if not begun or not steps:
         return small
     if not batches.returns_floats(model):
         raise WrongValue("convert: method is 'learned', but the model returns no floats")
     frozen, hooks = _training_copy(wide, small)
-    present = {name: choice for name, (choice, _) in begun.items()}
+    present = {name: weight.array() for name, (_, weight) in begun.items()}
     try:
-        for path, count, names, corrects in _parts(wide, batches, present):
+        for path, count, names, corrects in _parts(wide, batches, {name: one.path for name, (one, _) in begun.items()}):
             sides = [
                 record(wide, frozen, batches.source, some, path, count) for some in (batches.chosen(), batches.held())
             ]
             if sides[0] is None or sides[1] is None:
                 continue
             block = _Block(path, frozen.get_submodule(path), sides[0], sides[1], seed)
-            found = block.learned([present[name] for name in names], wide if corrects else None, steps)
-            present |= zip(names, found, strict=True)
+            start = [Choice.of(begun[name][0], present[name]) for name in names]
+            found = block.learned(start, wide if corrects else None, steps)
+            present |= {name: one.rounded() for name, one in zip(names, found, strict=True)}
             for one in found:
-                _put(frozen, one)
+                _put(frozen, one.layer.name, one.parameter())
     finally:
         for hook in hooks:
             hook.remove()
-    changed = {id(begun[name][1]): one.rounded() for name, one in present.items()}
+    changed = {id(begun[name][1]): q for name, q in present.items()}
     better = copy.deepcopy(small)
     known = set[int]()
     for old, new in zip(every_layer(small, "convert"), every_layer(better, "convert"), strict=True):
@@ -204,15 +200,14 @@ def learned(model: Any, wide: Any, small: Any, batches: Divided, steps: int, see
     return better if after < before else small
 
 
-def _parts(wide: Any, batches: Divided, choices: dict[str, Choice]) -> Iterator[tuple[str, int, list[str], bool]]:
+def _parts(wide: Any, batches: Divided, paths: dict[str, str]) -> Iterator[tuple[str, int, list[str], bool]]:
     """Yield (path, calls for a batch, names of weights, whether Qronos begins) of each block, then of a small model."""
-    paths = {name: one.layer.path for name, one in choices.items()}
     blocks = blocks_of(wide, paths.values())
     for path, count in order_of(wide, batches.source, batches.first, blocks).items():
         yield path, count, [name for name, own in paths.items() if own in blocks[path]], True
     every = blocks_of(wide, [layer.path for layer in every_layer(wide, "convert") if layer.kind in KINDS])
     if len(every) <= FEW and [*blocks] != [""]:
-        yield "", 1, [*choices], False
+        yield "", 1, [*paths], False
 
 
 @dataclass
@@ -235,7 +230,7 @@ class _Block:
                 break
             best, least = found, error
         rng, order, count, stale = np.random.default_rng(self.seed), list[int](), 0, 0
-        present = [one.begun() for one in best]
+        present = [replace(one) for one in best]
         for step in range(steps):
             if len(order) < min(TOGETHER, len(self.chosen)):
                 order += rng.permutation(len(self.chosen)).tolist()
@@ -260,10 +255,10 @@ class _Block:
         options = Options.of(method="qronos", shrinkage=shrinkage)
         found: dict[str, Choice] = {}
         for one in start:
-            _put(self.module, one, self._name(one))
+            _put(self.module, self._name(one), one.parameter())
         firsts = calibrated(exact, batches, [*map(escaped, names)], None, False, "convert")
         last: tuple[Any, Any] | None = None
-        for name in firsts:  # in the order of their first calls
+        for name in firsts:  # in the order of the modules
             one, layer = names[name], names[name].layer
             if last is None or not last[0].equals(firsts[name]):
                 some = [other for other in firsts if other not in found and firsts[other].equals(firsts[name])]
@@ -272,7 +267,7 @@ class _Block:
             w = layer.module._parameters[layer.attribute].detach().float().numpy()
             q = rounded_layer(w, last[1], one.q.format, firsts.axes[name], options).q
             found[name] = Choice.of(layer, formed_of(layer, q))
-            _put(self.module, found[name], self._name(one))
+            _put(self.module, self._name(one), found[name].parameter())
         return [found.get(name, one) for name, one in names.items()]
 
     def _name(self, one: Choice, root: str = "") -> str:
@@ -353,18 +348,25 @@ def _added(sums: list[Any], more: Any) -> list[Any]:
     return [b if a is None else a if b is None else a + b for a, b in zip(sums, more, strict=True)]
 
 
-def _put(model: Any, one: Choice, name: str | None = None) -> None:
-    """Write the present values of a weight into a float model or block."""
+def _values(layer: Layer, q: QuantizedArray) -> torch.Tensor:
+    """Return a packed weight as a parameter of the float model."""
+    values = torch.from_numpy(q.dequantize())
+    values = values.t() if layer.axis == (0,) else values
+    return values.reshape(layer.shape).to(layer.module._parameters[layer.attribute].dtype).contiguous()
+
+
+def _put(model: Any, name: str, values: torch.Tensor) -> None:
+    """Replace the values of a parameter."""
     with torch.no_grad():
-        model.get_parameter(one.layer.name if name is None else name).copy_(one.parameter())
+        model.get_parameter(name).copy_(values)
 
 
 def _training_copy(wide: Any, small: Any) -> tuple[Any, list[Any]]:
     """Return a copy with the values and biases of the packed model, whose layers round their inputs as it does."""
     frozen = copy.deepcopy(wide).eval().requires_grad_(False)
     hooks = []
-    for choice, _ in choices_of(wide, small).values():
-        _put(frozen, choice)
+    for name, (own, weight) in learnable(wide, small).items():
+        _put(frozen, name, _values(own, weight.array()))
     for layer in every_layer(small, "convert"):
         if layer.packed is None:
             continue

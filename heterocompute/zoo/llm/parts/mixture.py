@@ -49,8 +49,11 @@ def mixed(
             y = _expert(shape, part, expert, rows[token], multiplied, gated)
             out[token] += y * shares[token, place][:, None]
     if shape.shared_hidden:
-        gate, up = (multiplied(rows, part[f"ffn_{name}_shexp.weight"]) for name in ("gate", "up"))
-        y = multiplied(gated(gate, up), part["ffn_down_shexp.weight"])
+
+        def product(x: FloatArray, name: str) -> FloatArray:
+            return multiplied(x, part[f"ffn_{name}_shexp.weight"], part.get(f"ffn_{name}_shexp.bias"))
+
+        y = product(gated(product(rows, "gate"), product(rows, "up")), "down")
         scale = part.get("ffn_gate_inp_shexp.weight")
         out += y if scale is None else y * sigmoid(multiplied(rows, scale))
     return out.reshape(x.shape)
