@@ -55,7 +55,8 @@ def test_commands_run_each_family_by_its_file(family: str, tmp_path: Path, capsy
     (folder / "chat_template.jinja").write_text("{{ messages[-1]['content'] }}: ")
     files = [folder]
     if family not in ("opt", "phimoe"):  # llama.cpp has no architecture for these
-        code, text, errors = run(capsys, "quantize", folder, tmp_path / "m.gguf", "--layout", "gguf", "--format", "q8_0")
+        command = "quantize", folder, tmp_path / "m.gguf", "--layout", "gguf", "--format", "q8_0"
+        code, _, errors = run(capsys, *command)
         assert code == 0 and "no runtime" not in errors, errors
         files.append(tmp_path / "m.gguf")
     (tmp_path / "t.txt").write_text(made.TEXT)
