@@ -271,11 +271,11 @@ def _packed_from(
     """Return a matrix of packed codes with its columns sorted by group, and their order; None if they are in place."""
     packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
     if packed.dtype == np.uint8:
-        fmt = MX(chosen(prefix, config, element_of, tensors))
-        rows, count = packed.shape[0], packed.shape[1] * 8 // fmt.bits
+        mx = MX(chosen(prefix, config, element_of, tensors))
+        rows, count = packed.shape[0], packed.shape[1] * 8 // mx.bits
         if _order(prefix, tensors, count, 32) is not None:
-            raise WrongValue(f"{prefix}.weight_g_idx: columns of {fmt} in another order than their groups are not read")
-        return QuantizedArray({"codes": packed, "scales": scales}, fmt, (rows, count), (1,)), None
+            raise WrongValue(f"{prefix}.weight_g_idx: columns of {mx} in another order than their groups are not read")
+        return QuantizedArray({"codes": packed, "scales": scales}, mx, (rows, count), (1,)), None
     bits, group, symmetric = chosen(prefix, config, packed_of, tensors)
     rows, count = rows_of(prefix, tensors)
     if scales.size == 1:  # one of the tensor, or of its only row
