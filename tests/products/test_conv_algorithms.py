@@ -40,6 +40,9 @@ CASES = [
     (2, 2, 3, 4, 258, 3, 3, 1, 1, 1, 1),  # enough panels that each task packs its own
     (1, 37, 4, 15, 37, 5, 5, 1, 2, 1, 37),  # lines of depthwise outputs
     (1, 17, 5, 9, 17, 2, 7, (1, 2), (0, 3), (2, 1), 17),
+    (1, 19, 9, 11, 19, 7, 7, 1, 3, 1, 19),  # blocks of depthwise outputs of integers
+    (1, 17, 12, 13, 17, 5, 5, 2, 2, 1, 17),
+    (2, 16, 9, 10, 16, 7, 7, 2, 3, 1, 16),
 ]
 
 

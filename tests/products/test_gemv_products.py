@@ -16,7 +16,7 @@ STORED = [
     "int4-g32-f16", "int4-asym", "int5", "int8-g16", "int3-g5-asym", "vsq4-g16-s4", "vsq8-g16", "vsq4u-g16-s8-tensor",
     "nf4-g64", "nf4-g16", "nf4-g5", "nf4-g64-dq", "cb4", "cb4-tensor", "cb4-g64-tensor", "cb3", "cb7", "cb4-g16-d8",
     "fp4_e2m1", "fp4_e2m1-row", "fp4_e2m1-tensor", "fp6_e2m3", "fp8_e4m3fn-row", "fp8_e5m2-nosat-tensor", "bf16",
-    "mxfp4", "mxfp8_e4m3", "mxfp8_e5m2", "mxint8", "nvfp4", "log4-1", "log4-1-g16", "log8-8-g64",
+    "fp16", "mxfp4", "mxfp8_e4m3", "mxfp8_e5m2", "mxint8", "nvfp4", "log4-1", "log4-1-g16", "log8-8-g64",
 ]  # fmt: skip
 # Whole and half blocks of 16 groups, tails of groups, fewer columns than a group; rows around the kernel's four.
 SIZES = [(1, 4, 1), (1, 5, 30), (2, 3, 257), (3, 4, 512), (4, 9, 1029), (8, 5, 1088)]

@@ -142,6 +142,21 @@ static inline uint32_t rounded_bits(uint32_t bits, int drop, uint32_t top) {
     return (bits & 0x80000000u) | (magnitude > 0x7f800000 ? 0x7fc00000u : cut);
 }
 
+/* Codes of bfloat16. If all magnitudes are at most `plain`, no value is NaN or cut, and rounding keeps the sign in
+ * place. */
+static inline void bfloat_codes(const float *restrict x, int64_t n, bool saturate, uint16_t *restrict codes) {
+    const int32_t plain = saturate ? 0x7f7f7fff : 0x7f800000;
+    int32_t most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t bits = hc_f32_bits(x[i]);
+        const int32_t magnitude = (int32_t)(bits & 0x7fffffff);
+        most = magnitude > most ? magnitude : most;
+        codes[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+    for (int64_t i = 0; i < n && most > plain; i++)
+        codes[i] = (uint16_t)(rounded_bits(hc_f32_bits(x[i]), 16, saturate ? 0x7f7f0000 : 0x7f800000) >> 16);
+}
+
 /* Types of 16 and 32 bits without a scale; every value is valid. */
 static __attribute__((noinline)) void encode_wide(const float *x, int64_t n, int type, bool saturate, uint8_t *out) {
     const float limit = saturate ? 65504.0f : INFINITY; /* of float16 */
@@ -151,9 +166,7 @@ static __attribute__((noinline)) void encode_wide(const float *x, int64_t n, int
             __builtin_prefetch((const char *)((uintptr_t)(x + first + i) + 4 * SLICE), 0, 3);
         if (type == HC_TYPE_BF16) {
             uint16_t codes[SLICE / 16];
-            for (int64_t i = 0; i < count; i++)
-                codes[i] =
-                    (uint16_t)(rounded_bits(hc_f32_bits(x[first + i]), 16, saturate ? 0x7f7f0000 : 0x7f800000) >> 16);
+            bfloat_codes(x + first, count, saturate, codes);
             memcpy(out + 2 * first, codes, (size_t)count * sizeof *codes);
         } else if (type == HC_TYPE_FP16) {
             int64_t i = 0;
