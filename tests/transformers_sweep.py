@@ -67,7 +67,7 @@ def padded(model: Any, sequences: list[np.ndarray[Any, Any]], left: bool) -> lis
 
 
 def compared(folder: Path, rng: np.random.Generator, name: str, options: dict[str, Any]) -> tuple[str, float]:
-    """Return "" and the largest relative difference, or why transformers does not run the model."""
+    """Return "" and the largest relative difference, or why one of both does not run the model."""
     import torch
 
     try:
@@ -80,7 +80,10 @@ def compared(folder: Path, rng: np.random.Generator, name: str, options: dict[st
     except Exception as error:
         return f"transformers: {str(error).splitlines()[0]}", 0.0
     model.save_pretrained(folder)
-    net = hc.zoo.open_llm(folder)
+    try:
+        net = hc.zoo.open_llm(folder)
+    except ValueError as error:
+        return f"refused: {str(error).partition(': ')[2]}", 0.0
     run = Run(net, RunOptions(), 2)
     pieces = [run.logits(ids[:, :9]), *(run.logits(ids[:, i : i + 1]) for i in range(9, LENGTH))]
     pairs = [(net.logits(ids), wanted), (np.concatenate(pieces, axis=1), wanted)]

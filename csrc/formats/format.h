@@ -51,15 +51,9 @@ typedef void hc_learn_fn(const hc_format *format, float *values, double *weights
 /* The values that share a learned codebook: a row or the whole array. */
 typedef enum { HC_LEARN_NONE = 0, HC_LEARN_ROW, HC_LEARN_TENSOR } hc_learning;
 
-/* Clipping: the threshold is taken over |x| or max(x, 0) of a group, or of the whole array (each group then gets the
- * same), or clip= is not supported by the format. */
-typedef enum {
-    HC_CLIP_NONE = 0,
-    HC_CLIP_ABSOLUTE,
-    HC_CLIP_POSITIVE,
-    HC_CLIP_WHOLE,
-    HC_CLIP_WHOLE_POSITIVE
-} hc_clip_domain;
+/* Clipping: the threshold is taken over |x| or max(x, 0) of a group, or over |x| of the whole array (each group then
+ * gets the same), or clip= is not supported by the format. */
+typedef enum { HC_CLIP_NONE = 0, HC_CLIP_ABSOLUTE, HC_CLIP_POSITIVE, HC_CLIP_WHOLE } hc_clip_domain;
 
 typedef struct {
     const char *name;        /* as in formats.def and in Python's `family` */
@@ -140,7 +134,6 @@ static inline hc_clip_domain hc_clip_domain_of(const hc_format *format) {
     const hc_format_ops *ops = hc_format_find(format->family);
     return ops->clip_domain ? ops->clip_domain(format) : HC_CLIP_NONE;
 }
-static inline bool hc_clip_is_whole(const hc_format *format) { return hc_clip_domain_of(format) >= HC_CLIP_WHOLE; }
 
 /* The format as data, without its pattern; form->codes says if it is unstated. */
 hc_stored_form hc_form_of(const hc_format *format);

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,3 +125,18 @@ def test_a_part_is_no_place_to_write_to(tmp_path):
     with bad_argument(ValueError, None, "file", "is a file of the input"):
         hc.quantize_checkpoint(parts[0], parts[1], "q8_0", layout="gguf")
     assert parts[1].read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(153, "iq2_kt of ik_llama.cpp"), (137, "iq2_k of ik"), (200, "200, which")]
+)
+def test_types_of_another_program_are_named(number: int, words: str, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    hc.save_gguf(tmp_path / "a.gguf", {"w": np.ones((2, 256), np.float32)}, {}, {"*": "q4_0"})
+    stored = bytearray((tmp_path / "a.gguf").read_bytes())
+    at = stored.find(struct.pack("<Q", 1) + b"w" + struct.pack("<I", 2)) + 29  # after the name and two dimensions
+    assert struct.unpack_from("<I", stored, at) == (2,)
+    struct.pack_into("<I", stored, at, number)
+    (tmp_path / "b.gguf").write_bytes(stored)
+    with pytest.raises(ValueError, match=f"tensor 'w' is of the type {words}"):
+        hc.load(tmp_path / "b.gguf")

@@ -338,8 +338,25 @@ def test_mxfp8_is_written_for_compressed_tensors(tmp_path: Path) -> None:
     again = hc.load(tmp_path / "a.safetensors", layout="compressed-tensors")["fc.weight"]
     assert np.array_equal(np.asarray(again), q.dequantize())
     with pytest.raises(ValueError, match="compressed-tensors has no place"):
-        hc.save(tmp_path / "b.safetensors", {"fc.weight": hc.quantize(w, "mxfp6_e2m3", axis=1)},
+        hc.save(tmp_path / "b.safetensors", {"fc.weight": hc.quantize(w, "mxfp6_e3m2", axis=1)},
                 layout="compressed-tensors")  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_mxfp6_is_that_of_compressed_tensors(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    q = hc.quantize(rng.standard_normal((int(rng.integers(1, 9)), 32 * int(rng.integers(1, 5))), "f4"), "mxfp6_e2m3",
+                    axis=1)  # fmt: skip
+    hc.save(tmp_path / "a.safetensors", {"fc.weight": q}, layout="compressed-tensors")
+    with hc.open_checkpoint(tmp_path / "a.safetensors") as found:
+        packed, scales = (np.asarray(found[f"fc.weight_{part}"]) for part in ("packed", "scale"))
+    word = packed.reshape(len(packed), -1, 3).astype(np.int64) @ [1, 1 << 8, 1 << 16]  # four codes in three bytes
+    codes = (word[..., None] >> np.array([0, 6, 12, 18]) & 63).reshape(q.shape)
+    levels = np.array([*(m / 8 for m in range(8)), *((1 + m / 8) * 2.0**e for e in range(3) for m in range(8))])
+    values = levels[codes & 31] * np.where(codes & 32, -1, 1) * np.repeat(2.0 ** (scales.astype(int) - 127), 32, axis=1)
+    assert np.array_equal(values.astype(np.float32), q.dequantize())
+    assert np.array_equal(hc.load(tmp_path / "a.safetensors", layout="compressed-tensors")["fc.weight"].dequantize(),
+                          q.dequantize())  # fmt: skip
 
 
 def test_packed_integers_may_have_one_scale(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ static hc_clip_domain own_clip_domain(const hc_format *format) {
         (own->second == OWN_SECOND_TENSOR && own->scale != OWN_INTEGER))
         return HC_CLIP_NONE;
     if (own->sharing == OWN_TENSOR)
-        return own->is_signed ? HC_CLIP_WHOLE : HC_CLIP_WHOLE_POSITIVE;
+        return own->is_signed ? HC_CLIP_WHOLE : HC_CLIP_POSITIVE;
     return own->is_signed ? HC_CLIP_ABSOLUTE : HC_CLIP_POSITIVE;
 }
 

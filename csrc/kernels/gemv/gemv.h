@@ -151,9 +151,10 @@ typedef struct {
     const float
         *zeros; /* (n_rows, ld_zeros), gemv_scaled_zeros alone; of each row 16 zeros from any s on may be read */
     int64_t ld_zeros;
-    const int32_t *x_sums;
-    float *out;    /* all 16 rows are written */
-    void *scratch; /* HC_GEMV_SCALED_BYTES, aligned to a cache line */
+    const int32_t *x_sums; /* of segments; up to a multiple of 8 may be read */
+    int zero;              /* of gemv_scaled: of a code after the flip */
+    float *out;            /* all 16 rows are written */
+    void *scratch;         /* HC_GEMV_SCALED_BYTES, aligned to a cache line */
 } hc_gemv_scaled_args;
 typedef void hc_gemv_scaled_fn(const hc_gemv_scaled_args *args);
 

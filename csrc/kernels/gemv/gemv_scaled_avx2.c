@@ -98,23 +98,6 @@ INLINE void add_register(const hc_gemv_scaled_args *args, const uint8_t *const *
     }
 }
 
-/* The sums over `words` words of 8 segments; segments after the last have 0. */
-INLINE __m256i add_words(const int32_t *start, int64_t segments, int words) {
-    __m256i sum[STEP];
-    for (int s = 0; s < STEP; s++) {
-        sum[s] = _mm256_setzero_si256();
-        if (s >= segments)
-            continue;
-        if (words == 4)
-            sum[s] = _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)(start + 4 * s)));
-        for (int w = 0; words > 4 && w < words; w += 8)
-            sum[s] = _mm256_add_epi32(sum[s], _mm256_loadu_si256((const __m256i *)(start + s * words + w)));
-    }
-    const __m256i low = _mm256_hadd_epi32(_mm256_hadd_epi32(sum[0], sum[1]), _mm256_hadd_epi32(sum[2], sum[3]));
-    const __m256i high = _mm256_hadd_epi32(_mm256_hadd_epi32(sum[4], sum[5]), _mm256_hadd_epi32(sum[6], sum[7]));
-    return _mm256_add_epi32(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31));
-}
-
 /* Scales of 8 rows and `n` segments from s on, one register per segment. */
 INLINE void load_scales(const hc_gemv_scaled_args *args, const uint8_t *const *from, int64_t s, int64_t n,
                         __m256 scales[STEP]) {
@@ -159,8 +142,10 @@ static __attribute__((noinline)) void begin_segments(const hc_gemv_scaled_args *
     load_scales(args, from, first, n, scales);
     prefetch(args, codes, from, place, n * words * 4, first * args->scale_bits / 8);
     for (int line = 0; line < args->n_lines; line++)
-        _mm256_storeu_si256((__m256i *)corrections[line],
-                            add_words(args->start + line * args->ld_start + first * words, n, words));
+        _mm256_storeu_si256(
+            (__m256i *)corrections[line],
+            _mm256_mullo_epi32(_mm256_loadu_si256((const __m256i *)(args->x_sums + line * args->ld_scales + first)),
+                               _mm256_set1_epi32(-args->zero)));
 }
 
 /* Rows of segments of 4 words, or of 8 words in each of `registers` registers. */

@@ -201,8 +201,7 @@ static bool fast_thresholds(const hc_clip *clip, const hc_format *format, const 
 
 int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const hc_geometry *geometry, uint32_t isa,
                            const hc_float_rows *x, double *scratch, float *thresholds) {
-    const hc_clip_domain domain = hc_clip_domain_of(format);
-    const bool positive = domain == HC_CLIP_POSITIVE || domain == HC_CLIP_WHOLE_POSITIVE;
+    const bool positive = hc_clip_domain_of(format) == HC_CLIP_POSITIVE;
     int64_t illegal = HC_DONE;
     if (!positive && geometry->group > 0 &&
         fast_thresholds(clip, format, geometry, isa, x, scratch, thresholds, &illegal))
@@ -253,6 +252,13 @@ static bool gather_whole(const hc_encoder *encoder, uint32_t isa, char *values, 
                                /* memory of one row, reused for each */
                                .metadata = (uint8_t *)scratch + pruner->scratch_bytes};
     return hc_prune_rows(pruner, g->rows, scratch, &kept);
+}
+
+bool hc_clip_is_whole(const hc_format *format) {
+    const hc_stored_form form = hc_form_of(format);
+    const bool is_one = form.scale == HC_SCALE_NONE && form.second != HC_SECOND_NONE && form.is_shared;
+    const hc_clip_domain domain = hc_clip_domain_of(format);
+    return domain == HC_CLIP_WHOLE || (domain == HC_CLIP_POSITIVE && is_one);
 }
 
 hc_status hc_clip_whole(hc_encoder *encoder, uint32_t isa, hc_error *error) {

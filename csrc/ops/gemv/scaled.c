@@ -91,6 +91,7 @@ void hc_integers_scaled(const hc_integers_job *job, int64_t block, int64_t n_row
                                 .codes = hc_part(components, HC_CODES, row),
                                 .scales = hc_part(components, HC_SCALES, row),
                                 .x_bytes = job->x_bytes,
+                                .zero = (int)weights->zero,
                                 .ld_start = job->words,
                                 .ld_scales = job->padded_segments,
                                 .scratch = scratch->scaled};

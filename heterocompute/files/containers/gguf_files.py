@@ -33,6 +33,11 @@ BLOCKS = {
     23: ("IQ4_XS", 256, 136), 29: ("IQ1_M", 256, 56), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66),
     39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36),
 }  # fmt: skip
+OF_IK = {  # types of ik_llama.cpp alone
+    133: "q6_0", 134: "iq1_bn", 135: "iq2_bn", 137: "iq2_k", 138: "iq3_k", 139: "iq4_k", 140: "iq5_k", 141: "iq6_k",
+    144: "iq4_ks", 145: "iq2_ks", 146: "iq4_kss", 152: "iq5_ks", 153: "iq2_kt", 154: "iq3_kt", 155: "iq4_kt",
+    156: "iq3_ks", 157: "iq2_kl", 158: "iq1_kt",
+}  # fmt: skip
 NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 TEXT, LIST = 8, 9
 VERSIONS = (2, 3)
@@ -164,7 +169,8 @@ class Gguf(Container):
         if kind in PLAIN:
             return math.prod(shape) * np.dtype(_width(PLAIN[kind])).itemsize
         if kind not in BLOCKS:
-            self._fail(f"tensor {quoted(name)} is of the type {kind}, which is not known")
+            known = f"{OF_IK[kind]} of ik_llama.cpp, which is not read" if kind in OF_IK else ""
+            self._fail(f"tensor {quoted(name)} is of the type {known or f'{kind}, which is not known'}")
         _, values, n_bytes = BLOCKS[kind]
         if not shape or shape[-1] % values:
             self._fail(f"tensor {quoted(name)} has rows of {shape[-1:]} values, expected a multiple of {values}")

@@ -21,6 +21,7 @@ from ...families.sizes import (
     biases_of_config,
     completed,
     latent_of_config,
+    latent_of_keys,
     sizes_of_config,
     sizes_of_keys,
 )
@@ -266,11 +267,15 @@ def decoder_of_keys(
     keys, table = Keys(place, found), shapes.get("token_embd.weight")
     if table is None or len(table) != 2 or f"{name_of}.block_count" not in found:
         keys.fail(f"describes no language model: its architecture is {shown(name_of)}")
-    if "blk.0.attn_kv_a_mqa.weight" in shapes or not ({"blk.0.attn_q.weight", "blk.0.attn_qkv.weight"} & {*shapes}):
+    known = {f"blk.0.{part}.weight" for part in ("attn_q", "attn_qkv", *(("attn_q_a",) if family.is_latent else ()))}
+    if ("blk.0.attn_kv_a_mqa.weight" in shapes and not family.is_latent) or not known & {*shapes}:
         keys.fail(f"the attention of the architecture {shown(name_of)} is not read; expected a Hugging Face folder")
     usual = {"feed_forward_length": 0, "context_length": POSITIONS, "expert_used_count": 2}
     sizes = sizes_of_keys(keys, family, table[0], listed, usual)
-    shared = next((shapes[n][0] for n in ("blk.0.ffn_up_shexp.weight", "blk.1.ffn_up_shexp.weight") if n in shapes), 0)
+    latent = latent_of_keys(keys, family, 0.0)
+    if latent is not None:  # llama.cpp counts one head of keys, and the width of a latent
+        sizes = replace(sizes, kv_heads=sizes.heads, head_width=latent.plain + latent.rotary)
+    shared = next((size[0] for tensor, size in shapes.items() if tensor.endswith(".ffn_up_shexp.weight")), 0)
     biases = {"attn_q": "attn_q", "attn_qkv": "attn_q", "attn_output": "attn_output", "ffn_up": "ffn_up",
               "ffn_up_exps": "ffn_exps"}  # fmt: skip
     return Decoder(
@@ -279,5 +284,5 @@ def decoder_of_keys(
         biases={part for tensor, part in biases.items() if f"blk.0.{tensor}.bias" in shapes},
         qk_norm="blk.0.attn_q_norm.weight" in shapes, post_norms="blk.0.post_ffw_norm.weight" in shapes,
         gated="blk.0.ffn_gate.weight" in shapes or bool(sizes.experts) or bool(family.fused),
-        learned_positions=math.prod(shapes.get("position_embd.weight", (0,))[:1]),
+        latent=latent, learned_positions=math.prod(shapes.get("position_embd.weight", (0,))[:1]),
     )  # fmt: skip

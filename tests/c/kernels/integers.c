@@ -372,19 +372,23 @@ static const uint8_t *unpacked_rows(const uint8_t *stored, int64_t stride, int64
     return bytes;
 }
 
-/* Zero points of codes of so many bits, and the sums of x over segments. */
+/* Zero points of codes of so many bits. */
 static void draw_zeros(hc_gemv_scaled_args *args, integer_kind kind) {
-    const int64_t ld = args->ld_zeros = hc_round_up(args->segments, 16), words = args->ld_start;
+    const int64_t ld = args->ld_zeros = hc_round_up(args->segments, 16);
     float *zero_points = zeros(args->n_rows * ld, 4);
     for (int64_t i = 0; i < args->n_rows * ld; i++)
         zero_points[i] = (float)draw_integer(0, args->bits == 4 ? 15 : 255, kind);
+    args->zeros = zero_points;
+}
+
+/* The sums of x over segments. */
+static const int32_t *sum_segments(const hc_gemv_scaled_args *args) {
     const int32_t *of_words = make_start(args->bits, -1, args->n_lines, args->x_bytes, args->x);
-    int32_t *x_sums = zeros(args->n_lines * args->ld_scales, 4);
+    int32_t *x_sums = zeros((args->n_lines - 1) * args->ld_scales + hc_round_up(args->segments, 8), 4);
     for (int line = 0; line < args->n_lines; line++)
         for (int64_t w = 0; w < args->segments * args->words; w++)
-            x_sums[line * args->ld_scales + w / args->words] += of_words[line * words + w];
-    args->zeros = zero_points;
-    args->x_sums = x_sums;
+            x_sums[line * args->ld_scales + w / args->words] += of_words[line * args->ld_start + w];
+    return x_sums;
 }
 
 /* packed_bits: the bits of a stored code if they are not bytes, otherwise 0. has_zeros: each group has a zero point. */
@@ -442,6 +446,8 @@ static void scaled_case(const hc_kernel *kernel, int bits, int packed_bits, bool
             scales[row * args.scale_stride + 2 * s + 1] &= 0xbf;
     args.scales = scales;
     args.start = make_start(bits, zero, n_lines, x_bytes, args.x);
+    args.x_sums = sum_segments(&args);
+    args.zero = zero;
     if (has_zeros)
         draw_zeros(&args, codes);
     other = args;

@@ -1,4 +1,4 @@
-"""compressed-tensors, which vLLM reads: pack-quantized integers, MXFP4 and NVFP4; 8-bit codes (scaled.py).
+"""compressed-tensors, which vLLM reads: pack-quantized integers, MXFP4, MXFP6 and NVFP4; 8-bit codes (scaled.py).
 
     NAME.weight_packed      int32 (out, words): code + 2^(bits - 1), dense across words, in old
                             versions 32 // bits codes per word; mxfp4 uint8, even code low
@@ -50,7 +50,7 @@ from ..linear import (
 )
 from ..weight import Weight, of_array, of_codes, of_values
 from .renaming import targets_of
-from .schemes import MXFP8, check_mxfp4, check_nvfp4, chosen, packed_of, rows_of, scaled_of
+from .schemes import MX_PACKED, MXFP8, check_nvfp4, chosen, element_of, packed_of, rows_of, scaled_of
 
 NAME = "compressed-tensors"
 NEAR = 1 << 14  # scales that are tried, up to 0.2 % larger
@@ -59,8 +59,8 @@ E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -
 FP8 = (Float("fp8_e4m3fn", scaled="row"), Float("fp8_e4m3fn", scaled="tensor"))
 
 
-def _is_mxfp4(q: Packed) -> bool:
-    return isinstance(q.format, MX) and q.format.element == "fp4" and q.shape[-1] % 32 == 0
+def _is_packed_mx(q: Packed) -> bool:
+    return isinstance(q.format, MX) and q.format.element in MX_PACKED and q.shape[-1] % 32 == 0
 
 
 def _is_mxfp8(q: Packed) -> bool:
@@ -139,12 +139,12 @@ def nvfp4_of(values: Any, axes: tuple[int, ...]) -> QuantizedArray:
 def _weights_of(fmt: Any) -> tuple[dict[str, Any], str]:
     """Return the `weights` of a config_group for a format, and the name of the group's layout."""
     weights: dict[str, Any]
-    if isinstance(fmt, MX) and fmt.element != "fp4":
+    if isinstance(fmt, MX) and fmt.element not in MX_PACKED:
         weights = {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True}
         return weights | {"scale_dtype": "torch.uint8"}, MXFP8
     if isinstance(fmt, MX):
-        weights = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}
-        return weights | {"symmetric": True, "scale_dtype": "torch.uint8"}, "mxfp4-pack-quantized"
+        weights = {"num_bits": fmt.bits, "type": "float", "strategy": "group", "group_size": 32}
+        return weights | {"symmetric": True, "scale_dtype": "torch.uint8"}, MX_PACKED[fmt.element]
     if isinstance(fmt, scaled.Blocks):
         is_float = fmt.dtype != "int8"
         weights = {"num_bits": 8, "type": "float" if is_float else "int", "symmetric": True}
@@ -271,11 +271,11 @@ def _packed_from(
     """Return a matrix of packed codes with its columns sorted by group, and their order; None if they are in place."""
     packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
     if packed.dtype == np.uint8:
-        chosen(prefix, config, check_mxfp4, tensors)
-        rows, count = packed.shape[0], packed.shape[1] * 2
+        mx = MX(chosen(prefix, config, element_of, tensors))
+        rows, count = packed.shape[0], packed.shape[1] * 8 // mx.bits
         if _order(prefix, tensors, count, 32) is not None:
-            raise WrongValue(f"{prefix}.weight_g_idx: columns of mxfp4 in another order than their groups are not read")
-        return QuantizedArray({"codes": packed, "scales": scales}, MX("fp4"), (rows, count), (1,)), None
+            raise WrongValue(f"{prefix}.weight_g_idx: columns of {mx} in another order than their groups are not read")
+        return QuantizedArray({"codes": packed, "scales": scales}, mx, (rows, count), (1,)), None
     bits, group, symmetric = chosen(prefix, config, packed_of, tensors)
     rows, count = rows_of(prefix, tensors)
     if scales.size == 1:  # one of the tensor, or of its only row
@@ -330,10 +330,10 @@ class CompressedTensors(Layout):
                 f"{prefix}.weight": ("float8_e4m3fn", (rows, count)),
                 f"{prefix}.weight_scale": ("uint8", (rows, count // 32)),
             }
-        if _is_mxfp4(q):
+        if _is_packed_mx(q):
             prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
             return {
-                f"{prefix}.weight_packed": ("uint8", (rows, count // 2)),
+                f"{prefix}.weight_packed": ("uint8", (rows, count * q.format.bits // 8)),
                 f"{prefix}.weight_scale": ("uint8", (rows, count // 32)),
             }
         if q.format == FP8[0] or q.format == FP8[1]:
@@ -364,7 +364,7 @@ class CompressedTensors(Layout):
         if _is_mxfp8(q):
             prefix, codes = prefix_of(name, q, NAME), q.components["codes"].view(numpy_dtype("float8_e4m3fn"))
             return {f"{prefix}.weight": codes, f"{prefix}.weight_scale": q.components["scales"]}
-        if _is_mxfp4(q):
+        if _is_packed_mx(q):
             prefix, scales = prefix_of(name, q, NAME), q.components["scales"]
             return {f"{prefix}.weight_packed": q.components["codes"], f"{prefix}.weight_scale": scales}
         if scaled.is_scaled(q.format):

@@ -18,6 +18,7 @@ from ..expressions import matches
 from ..linear import Array, one_of, spaced_words, words
 
 MXFP8 = "mxfp8-quantized"
+MX_PACKED = {"fp4": "mxfp4-pack-quantized", "fp6_e2m3": "mxfp6-pack-quantized"}  # by element
 NAIVE = ("int-quantized", "float-quantized", "naive-quantized", MXFP8)
 
 
@@ -62,9 +63,10 @@ def _names(targets: list[Any], prefix: str) -> bool:
     return prefix in texts or any(one.startswith("re:") and matches(one[3:], prefix) for one in texts)
 
 
-def check_mxfp4(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> None:
-    """Raise ValueError if a group is not MXFP4."""
-    one_of(prefix, "format", scheme.stored, ("mxfp4-pack-quantized",))
+def element_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> str:
+    """Return the element of packed MX; ValueError for another layout."""
+    stored = one_of(prefix, "format", scheme.stored, tuple(MX_PACKED.values()))
+    return next(element for element, name in MX_PACKED.items() if name == stored)
 
 
 def packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tuple[int, int | None, bool]:
