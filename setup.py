@@ -15,6 +15,7 @@ The kernels of csrc/cuda/ are compiled by cuda/setup.py, for a distribution of t
 import os
 import platform
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -36,13 +37,11 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 
 # isort: split
-sys.path.insert(0, "cuda")
-# isort: split
-from fatbins import digest, is_current
-
-# isort: split
 from distutils.ccompiler import new_compiler  # of setuptools, which is imported before
 from distutils.sysconfig import customize_compiler
+
+_fatbins = runpy.run_path(str(Path(__file__).resolve().parent / "cuda/fatbins.py"))
+digest, is_current = _fatbins["digest"], _fatbins["is_current"]
 
 AVX2 = ["-mavx2", "-mfma", "-mf16c", "-mbmi2"]
 AVXVNNI = [*AVX2, "-mavxvnni"]

@@ -87,6 +87,7 @@ def launched(driver: dict[str, str], folder: Path, made_of: str | None) -> list[
     """Run LAUNCH beside a package of kernels that say of which version and sources they are."""
     if made_of is not None:
         (folder / "heterocompute_cuda").mkdir()
+        (folder / "heterocompute_cuda/__init__.py").touch()  # else an installed one comes first
         (folder / "heterocompute_cuda/made_of").write_text(made_of)
         for name in MODULES:
             (folder / f"heterocompute_cuda/{name}.fatbin").write_bytes(name.encode())

@@ -202,10 +202,13 @@ def test_python_versions_agree(checkout: Path) -> None:
 
 
 def runpy_of_setup(checkout: Path) -> dict[str, Any]:
+    """Return what setup.py defines; a path that it added would stay for all later tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("setuptools.setup", lambda **_: None)
         patch.chdir(checkout)
-        return runpy.run_path("setup.py")
+        found = runpy.run_path("setup.py")
+    assert not {"cuda", str(checkout / "cuda")} & set(sys.path)
+    return found
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
