@@ -11,7 +11,7 @@ import pytest
 
 import heterocompute as hc
 from heterocompute import hardware as hw
-from heterocompute.base.notebooks.shown import Shown
+from heterocompute.base.notebooks.shown import MOST_FACTS, Shown, facts_html, told
 from heterocompute.report.page import MOST_ROWS, rows_html
 
 NET = hc.zoo.digits()
@@ -100,6 +100,22 @@ def test_a_table_of_rows_is_escaped_and_short() -> None:
     assert "<b>" not in text and "<i>" not in text and "many" not in text and "... and 5 rows" in text
     assert text.count("<tr") == 1 + MOST_ROWS and "0.3333" in text
     assert rows_html([], "none") == "<p>none</p>"
+
+
+def test_a_table_of_facts_is_short_and_can_be_written() -> None:
+    many = facts_html({f"{i}" * 300: i for i in range(MOST_FACTS + 5)})
+    assert many.count("<tr") == MOST_FACTS + 1 and "and 5 more" in many and len(many) < 300 * MOST_FACTS
+    assert facts_html({"path": "\udcff<"}).encode() == facts_html({"path": "\\udcff<"}).encode()
+    odd = (
+        np.array(["a", None], object),
+        np.array(["a"]),
+        np.zeros(2, [("a", int)]),
+        np.full(2, np.nan),
+        np.zeros((0, 2)),
+    )
+    assert [told(one) for one in odd] == [
+        "object (2,)", "<U1 (1,)", "[('a', '<i8')] (2,)", "float64 (2,), nan to nan", "float64 (0, 2)"]  # fmt: skip
+    assert max(len(told(one)) for one in ({"k" * 5000: 1}, [["x" * 500] * 9] * 9, "x" * 5000)) < 210
 
 
 def test_a_study_of_single_layers_shows_them() -> None:

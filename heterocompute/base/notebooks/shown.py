@@ -5,11 +5,12 @@ from __future__ import annotations
 import html
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-MOST_ENTRIES, MOST_LETTERS = 12, 200  # of an attribute, in a table
+MOST_ENTRIES, MOST_LETTERS, MOST_FACTS = 12, 200, 100  # of an attribute, and lines of a table
 
 
 class Shown:
@@ -52,6 +53,11 @@ def told(value: Any) -> str:
     >>> told(1 / 3), told({"forward": 0.5}), told(np.arange(40)), told(list(range(40)))
     ('0.33333', 'forward 0.5', 'int64 (40,), 0 to 39', '40 entries')
     """
+    text = _whole(value)
+    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}..."
+
+
+def _whole(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, (float, np.floating)):
@@ -59,27 +65,32 @@ def told(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, np.ndarray):
-        ends = f", {told(value.min().item())} to {told(value.max().item())}" if value.size else ""
+        has_ends = value.size and value.dtype.kind in "biuf"
+        ends = f", {told(value.min().item())} to {told(value.max().item())}" if has_ends else ""
         return f"{value.dtype} {value.shape}{ends}"
     if isinstance(value, Mapping):
         pairs = [f"{name} {told(one)}" for name, one in value.items()]
         return ", ".join(pairs) if len(pairs) <= MOST_ENTRIES else f"{len(pairs)} entries"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(map(told, value)) if len(value) <= MOST_ENTRIES else f"{len(value)} entries"
-    text = str(value)
-    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}..."
+    return str(value)
 
 
 def facts_html(facts: Mapping[str, object]) -> str:
-    """Return a table of names and values.
+    """Return a table of names and values, the first `MOST_FACTS` of them.
 
     Examples
     --------
     >>> facts_html({"bits": "<4>"})
     "<table><tr><th style='text-align:left'>bits</th><td>&lt;4&gt;</td></tr></table>"
     """
-    cells = (
-        f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>"
-        for name, value in facts.items()
-    )
+    lines = [(name if len(name) <= MOST_LETTERS else f"{name[:MOST_LETTERS]}...", str(value))
+             for name, value in islice(facts.items(), MOST_FACTS)]  # fmt: skip
+    lines += [("...", f"and {len(facts) - MOST_FACTS} more")] if len(facts) > MOST_FACTS else []
+    cells = (f"<tr><th style='text-align:left'>{_cell(a)}</th><td>{_cell(b)}</td></tr>" for a, b in lines)
     return f"<table>{''.join(cells)}</table>"
+
+
+def _cell(text: str) -> str:
+    """Return a text for a page: a file's name may have letters that UTF-8 has not."""
+    return html.escape(text.encode("utf-8", "backslashreplace").decode())

@@ -190,6 +190,16 @@ def test_shared_blocks_and_those_that_are_not_called(monkeypatch: pytest.MonkeyP
     assert small.parts[2].weight.array() == start.parts[2].weight.array()
 
 
+def test_inference_mode_of_the_caller_changes_nothing() -> None:
+    model, batches, _ = decoder(0)
+    options = {"method": "learned", "inputs": batches, "steps": 2}
+    small = ht.convert(model, {"blocks.*": "int3-g16"}, **options)
+    with torch.inference_mode():
+        other = ht.convert(model, {"blocks.*": "int3-g16"}, **options)
+    for one, two in zip(small.blocks, other.blocks, strict=True):
+        assert one.up.weight.array() == two.up.weight.array()
+
+
 def test_gradients_that_the_model_turns_off_are_refused() -> None:
     class Off(Attends):
         def forward(self, x: Any, mask: Any = None) -> Any:

@@ -151,6 +151,7 @@ def learnable(wide: Any, small: Any) -> dict[str, tuple[Layer, PackedWeight]]:
     return found
 
 
+@torch.inference_mode(False)  # of the caller, whose tensors have no gradients
 def learned(model: Any, wide: Any, small: Any, batches: Divided, steps: int, seed: int) -> Any:
     """Return a packed model with learned codes, or the packed model itself if that is not better.
 
@@ -338,10 +339,6 @@ class _Block:
                     one.squares = one.squares + one.columns(g)
                     one.probes += 1
         return total, sums
-
-
-def _signs(z: torch.Tensor, rng: Any) -> torch.Tensor:
-    return torch.from_numpy(rng.integers(0, 2, tuple(z.shape)) * 2.0 - 1).float()
 
 
 def _added(sums: list[Any], more: Any) -> list[Any]:
