@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import made
@@ -16,6 +17,8 @@ from test_llm_llama_cpp import FAMILIES, MIXTURES, folder_of
 import heterocompute as hc
 from heterocompute.files.checkpoint import dequantize_checkpoint, quantize_checkpoint
 from heterocompute.files.convert import convert_checkpoint
+from heterocompute.files.layouts.gguf.tokenizer_json import tokenizer_files
+from heterocompute.zoo.llm.gguf_tokens import of_gguf
 
 pytest.importorskip("gguf")
 
@@ -233,7 +236,48 @@ def test_pieces_with_other_tokens_are_named(tmp_path: Path) -> None:
     keys |= {"tokenizer.ggml.tokens": [*texts[:-2], "bc", "ab"]}  # of equal scores the leftmost is first
     path = made.write_gguf(tmp_path / "n.gguf", "q8_0", keys, token_embd__weight=table)
     summary = convert_checkpoint(path, tmp_path / "other", "compressed-tensors")
-    assert "has other tokens in tokenizer.json" in summary["tokenizer"]
+    assert "its pieces 'bc' and 'ab' have the same score" in summary["tokenizer"]
+
+
+@pytest.mark.parametrize(
+    ("more", "types", "scores", "bos", "words"),
+    [
+        (["ab"], [5], [-1.0], None, None),  # an unused piece is joined
+        (["\u2581x"], [4], [-1.0], None, None),  # and one that is found in texts, after spaces became marks
+        (["bc", "ab"], [1, 1], [-1.0, -1.0], None, "its pieces 'bc' and 'ab' have the same score"),
+        (["ab", "bc"], [1, 1], [-1.0, -1.0], None, None),
+        (["az"], [1], [-1.0], None, "the character 'z' of 'az' is no token"),
+        ([b"a\xff"], [1], [-1.0], None, "the character '.*' of '.*' is no token"),
+        (["bb", "b\u2581"], [4, 4], [-1.0, -2.0], None, "overlap, which llama.cpp resolves otherwise"),
+        ([b"\xff"], [1], [-1.0], None, "the package tokenizers does not make this vocabulary"),
+        (["a:1"], [3], [0.0], -1, "the package tokenizers does not put tokens around texts"),
+        (["$A"], [3], [0.0], -1, "the text '' has other tokens"),
+    ],
+)
+def test_rare_pieces_of_a_long_vocabulary(
+    more: list[Any], types: list[int], scores: list[float], bos: int | None, words: str | None
+) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    letters = [chr(0x4E00 + i) for i in range(200)]
+    texts = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), *"abc\u2581xy", *letters]
+    texts += [a + b for a in letters for b in letters[:20] if a != b]  # nearly all texts that are compared
+    kinds, values = [2, 3, 3, *[6] * 256, *[1] * (len(texts) - 259)], [*np.arange(len(texts)) * -1.0]
+    listed = {"tokenizer.ggml.tokens": [one if isinstance(one, bytes) else one.encode() for one in [*texts, *more]],
+              "tokenizer.ggml.token_type": np.array(kinds + types, np.int32),
+              "tokenizer.ggml.scores": np.array(values + scores, np.float32)}  # fmt: skip
+    count = len(texts) + len(more)
+    keys = {"tokenizer.ggml.model": "llama"} | (
+        {} if bos is None else {"tokenizer.ggml.bos_token_id": f"{count + bos}"}
+    )
+    reader: Any = SimpleNamespace(path="m.gguf", metadata=keys, listed=listed.get)
+    if words is not None:
+        with pytest.raises(ValueError, match=words):
+            tokenizer_files(reader, count)
+        return
+    found = tokenizers.Tokenizer.from_str(tokenizer_files(reader, count)["tokenizer.json"])
+    coder = of_gguf("m.gguf", keys, listed.get, count)
+    for text in ("abc", "aabcc", "a x", " x", "ab ab"):
+        assert found.encode(text).ids == coder.encode(text)
 
 
 def plain_or(path: Path) -> Path:

@@ -11,15 +11,16 @@ resolve differently, and texts made of the vocabulary are compared.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ....base.errors import WrongValue, printable, shown
-from ....zoo.llm.control_tokens import BYTE, CONTROL, NORMAL, UNKNOWN, USER
+from ....zoo.llm.control_tokens import BYTE, CONTROL, UNKNOWN, USER
 from ....zoo.llm.gguf_tokens import Vocabulary, vocabulary_of
 from ....zoo.llm.pieces import WordPiece
-from ....zoo.llm.tokenizers_package import package
+from ....zoo.llm.tokenizers_package import package, refusals
 from ....zoo.llm.tokens import Around
 from ...containers.gguf_files import Gguf
 from .vocabulary import LONGEST, SPACE, check_overlaps
@@ -48,13 +49,16 @@ def tokenizer_files(reader: Gguf, rows: int) -> dict[str, str]:
     coder = found.coder()  # refuses what is not read
     if found.is_phi3:
         raise WrongValue(f"{printable(reader.path)}: white space after control tokens has no tokens, as in Phi-3")
+    around = found.around()
     made = _MADE[found.kind or ""](reader.path, found, coder)
     if found.kind != "bert":
         check_overlaps(dict.fromkeys(_add_tokens(made, found), False))
-    _put_around(made, found.around(), found.texts)
+    with refusals(reader.path, "put tokens around texts"):
+        _put_around(made, around, found.texts)
+    before = [] if around.before is None else [around.before]
     for text in _drawn(found):
-        if list(made.encode(text, add_special_tokens=False).ids) != coder.encode(text):
-            raise WrongValue(f"{printable(reader.path)}: {shown(text)} has other tokens in tokenizer.json")
+        if list(made.encode(text).ids) != [*before, *coder.encode(text), *around.after]:
+            raise WrongValue(f"{printable(reader.path)}: the text {shown(text)} has other tokens in tokenizer.json")
     config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     names = NAMES | (OF_BERT if found.kind == "bert" else {})
     config |= {key: found.texts[i] for name, key in names.items() if (i := found.number(name)) is not None}
@@ -75,17 +79,34 @@ def _of_bytes(path: str, found: Vocabulary, coder: object) -> Any:
 
 def _of_sentencepiece(path: str, found: Vocabulary, coder: object) -> Any:
     """Return BPE whose merges are all ways to split a piece into two, the pieces in the order of their scores."""
-    tokenizers, scores, kinds = package(), found.scores, found.kinds
+    tokenizers, scores = package(), found.scores
     numbers = {text: i for i, text in enumerate(found.texts)}
     lost = next((byte for byte in range(256) if f"<0x{byte:02X}>" not in numbers), None)
     if lost is not None:
         raise WrongValue(f"{printable(path)}: its vocabulary lacks the token <0x{lost:02X}>")
-    pieces = [text for text, kind in zip(found.texts, kinds, strict=True) if kind == NORMAL and len(text) > 1]
+    pieces = [text for text in found.texts if len(text) > 1]  # of all types: llama.cpp joins those, too
     if len(max(pieces, key=len, default="")) > LONGEST:
         raise WrongValue(f"{printable(path)}: a piece has more than {LONGEST} characters")
-    merges = [(text[:at], text[at:]) for text in sorted(pieces, key=lambda one: -scores[numbers[one]])
-              for at in range(len(text) - 1, 0, -1) if text[:at] in numbers and text[at:] in numbers]  # fmt: skip
-    made = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=numbers, merges=merges, byte_fallback=True, fuse_unk=True))
+    merges = []
+    whole = {
+        text
+        for text, kind in zip(found.texts, found.kinds, strict=True)
+        if kind in (BYTE, *IN_TEXTS) and SPACE not in text
+    }  # found in texts before words are, or in none
+    for text in sorted(pieces, key=lambda one: -scores[numbers[one]]):
+        for at in range(len(text) - 1, 0, -1):
+            pair = text[:at], text[at:]
+            if all(part in numbers or len(part) == 1 for part in pair):  # llama.cpp joins characters without a token
+                lacking = next((part for part in pair if part not in numbers), None)
+                if lacking is not None and text in whole:
+                    continue
+                if lacking is not None:
+                    raise WrongValue(f"{printable(path)}: the character {shown(lacking)} of {shown(text)} is no token")
+                merges.append(pair)
+    _check_ties(path, merges, lambda text: scores[numbers[text]])
+    with refusals(path, "make this vocabulary"):
+        model = tokenizers.models.BPE(vocab=numbers, merges=merges, byte_fallback=True, fuse_unk=True)
+    made = tokenizers.Tokenizer(model)
     normalizers, decoders = tokenizers.normalizers, tokenizers.decoders
     if found.normalizer is not None:
         raise WrongValue(f"{printable(path)}: its normalizer {found.normalizer} is not written")
@@ -98,6 +119,17 @@ def _of_sentencepiece(path: str, found: Vocabulary, coder: object) -> Any:
     end = [decoders.Strip(" ", 1, 0)] if has_prefix else []
     made.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *end])
     return made
+
+
+def _check_ties(path: str, merges: list[tuple[str, str]], score: Callable[[str], float]) -> None:
+    """Refuse two pieces of one score that share a part, if the second one is the left one, which llama.cpp joins."""
+    begun: dict[tuple[float, str], str] = {}
+    for first, last in merges:
+        one, value = first + last, score(first + last)
+        other = begun.get((value, last), one)
+        if other != one:
+            raise WrongValue(f"{printable(path)}: its pieces {shown(other)} and {shown(one)} have the same score")
+        begun.setdefault((value, first), one)
 
 
 def _of_words(path: str, found: Vocabulary, coder: object) -> Any:
@@ -135,5 +167,5 @@ def _drawn(found: Vocabulary) -> list[str]:
     rng = np.random.default_rng(0)
     usual = [text for text, kind in zip(found.texts, found.kinds, strict=True) if kind not in (BYTE, *IN_TEXTS)]
     several = rng.integers(0, len(usual), (TEXTS, PIECES)) if usual else np.empty((0, PIECES), int)
-    texts = ["".join(usual[i] for i in row).replace(SPACE, " ") for row in several.tolist()]
+    texts = ["", *("".join(usual[i] for i in row).replace(SPACE, " ") for row in several.tolist())]
     return [text.encode("utf-8", "ignore").decode() for text in texts]

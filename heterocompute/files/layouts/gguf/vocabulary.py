@@ -361,18 +361,21 @@ def check_overlaps(is_late: Mapping[str, bool]) -> None:
 
     `is_late`: tokens, and whether transformers finds them after the others (normalized).
     """
-    longest: dict[str, str] = {}
+    longest: dict[str, list[str]] = {}  # of the tokens that begin so, the two longest ones: one may be the token itself
     for text in is_late:
         if len(text) > LONGEST:
             raise _refuse(f"a token has {len(text)} characters, expected at most {LONGEST}")
         for end in range(1, len(text)):
-            if len(text) > len(longest.get(text[:end], "")):
-                longest[text[:end]] = text
+            known = longest.setdefault(text[:end], [])
+            known.append(text)
+            known.sort(key=len, reverse=True)
+            del known[2:]
     is_mixed = len(set(is_late.values())) > 1
     for text, late in is_late.items():
         for at in range(1, len(text)):
-            other = longest.get(text[at:], "")
-            if other and other != text and (len(other) >= len(text) or is_late[other] != late):
+            for other in longest.get(text[at:], ()):
+                if other == text or (len(other) < len(text) and is_late[other] == late):
+                    continue
                 if not (text[:at] + other).startswith(other):
                     raise _refuse(
                         f"its tokens {shown(text)} and {shown(other)} overlap, which llama.cpp resolves otherwise"
