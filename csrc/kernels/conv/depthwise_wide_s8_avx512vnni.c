@@ -41,8 +41,8 @@ INLINE void block(const int side, const int stride, const int down, int n, const
             for (int i = 0; i < down; i++) {
                 const int r = h - i * stride;
 #pragma GCC unroll 4
-                for (int a = 0; a < outputs && r >= 0 && r < side; a++)
-                    if (4 * g + 3 >= a * stride && 4 * g < a * stride + side)
+                for (int a = 0; a < outputs; a++)
+                    if (r >= 0 && r < side && 4 * g + 3 >= a * stride && 4 * g < a * stride + side)
                         sum[i][a] = dot(sum[i][a], pixels,
                                         _mm512_loadu_si512(panel + ((r * outputs + a) * words + g) * 4 * LANES));
             }

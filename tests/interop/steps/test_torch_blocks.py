@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 import heterocompute as hc
-from tests.interop.steps.test_torch_steps import output_db
 
 torch = pytest.importorskip("torch")
 ht = pytest.importorskip("heterocompute.interop.torch")
 blocks = pytest.importorskip("heterocompute.interop.torch.learning.blocks")
 learned = pytest.importorskip("heterocompute.interop.torch.learning.codes")
+from decibels import output_db  # noqa: E402
+
 D = 16
 
 

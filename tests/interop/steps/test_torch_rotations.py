@@ -16,6 +16,8 @@ ht = pytest.importorskip("heterocompute.interop.torch")
 residual = pytest.importorskip("heterocompute.interop.torch.residual").residual
 Divided = pytest.importorskip("heterocompute.interop.torch.judging").Divided
 turn_of = pytest.importorskip("heterocompute.interop.torch.residual").turn_of
+from decibels import output_db  # noqa: E402
+
 D = 48
 
 
@@ -63,12 +65,6 @@ class Net(torch.nn.Module):  # type: ignore[misc]
 def batches(count: int = 4) -> list[Any]:
     torch.manual_seed(1)
     return [torch.randint(0, 40, (4, 32)) for _ in range(count)]
-
-
-def output_db(model: Any, small: Any, x: Any) -> float:
-    with torch.no_grad():
-        exact, found = model(x), small(x)
-    return float(10 * torch.log10(exact.square().mean() / (found - exact).square().mean()))
 
 
 def test_online_rotations_reduce_the_error_of_outlier_channels() -> None:

@@ -13,6 +13,8 @@ import heterocompute as hc
 torch = pytest.importorskip("torch")
 ht = pytest.importorskip("heterocompute.interop.torch")
 learned = pytest.importorskip("heterocompute.interop.torch.learning.codes")
+from decibels import output_db  # noqa: E402
+
 D = 32
 
 
@@ -38,12 +40,6 @@ def network(outliers: float = 30.0) -> tuple[Any, list[Any], Any]:
         for block in model[:2]:
             block.norm.weight[:4] *= outliers
     return model, [torch.randn(128, D) for _ in range(4)], torch.randn(256, D)
-
-
-def output_db(model: Any, small: Any, x: Any) -> float:
-    with torch.no_grad():
-        exact, found = model(x), small(x)
-    return float(10 * torch.log10(exact.square().mean() / (found - exact).square().mean()))
 
 
 def test_smoothing_restores_the_dB_that_outlier_channels_cost() -> None:
