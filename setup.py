@@ -44,6 +44,9 @@ from fatbins import digest, is_current
 from distutils.ccompiler import new_compiler  # of setuptools, which is imported before
 from distutils.sysconfig import customize_compiler
 
+if os.environ.get("HETEROCOMPUTE_CUDA", "0") not in ("", "0"):
+    raise SystemExit("heterocompute: HETEROCOMPUTE_CUDA is not supported: `pip install ./cuda` builds the CUDA kernels")
+
 AVX2 = ["-mavx2", "-mfma", "-mf16c", "-mbmi2"]
 AVXVNNI = [*AVX2, "-mavxvnni"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512cd"]

@@ -80,7 +80,8 @@ def convert(
         Except with ``"rtn"``, weights that are not multiplied, such as lookup tables, use searched scales.
     inputs : batches or Calibration, optional
         Batches for `heterocompute.ptq.calibrate`, or its result, of which ``"qronos"``, ``"awq"`` and `smooth` cannot
-        use the latter. With inputs, `report` has the output error of each layer.
+        use the latter. With inputs, `report` has the output error of each layer; with `accept` only if the method of
+        the answer, or another option, reads them.
     smooth : float or "search", optional
         Before rounding, divide the inputs of linear layers by ``max|x|^a / max|w|^(1 - a)`` (SmoothQuant), and multiply
         the weights by it. The division is multiplied into the norm or linear layer before. "search" tries 0.1 to 0.9.

@@ -57,7 +57,7 @@ def report(model: Any) -> Rounded:
     Raises
     ------
     ValueError
-        The model was not converted with inputs.
+        The model was not converted with inputs, or is the answer of a ladder whose method does not read inputs.
 
     Examples
     --------
@@ -69,7 +69,10 @@ def report(model: Any) -> Rounded:
     [True]
     """
     if model not in REPORTS:
-        raise WrongValue("report: model was not converted with inputs=, expected the result of such a convert")
+        raise WrongValue(
+            "report: model was not converted with inputs=, expected the result of such a convert; with accept=, a format "
+            "whose method reads inputs"
+        )
     return REPORTS[model]
 
 

@@ -168,6 +168,8 @@ def test_the_gate_records_inputs_only_for_methods_that_read_them(monkeypatch: py
     small, gate = ht.convert(model, ladder, accept=lambda one: 1.0, at_least=0.5, inputs=batches)
     assert gate.passed and set(calls) <= {"gptq"}
     assert torch.equal(small[0].gate.weight.dequantize(), ht.convert(model, "int2-g16")[0].gate.weight.dequantize())
+    with pytest.raises(ValueError, match="with accept=, a format whose method reads inputs"):
+        ht.report(small)
     calls.clear()
     ht.convert(model, ["int2-g16", "int8"], accept=lambda one: 1.0, at_least=0.5, inputs=batches, mix=True)
     assert calls  # the order of a mixture is that of the errors of outputs
