@@ -462,11 +462,14 @@ def _identity(layer: Layer) -> tuple[Any, ...]:
 
 
 def _copy(model: Any, chosen: list[Layer], name: str) -> Any:
-    """Return a copy of a model without copying the weights that are replaced."""
+    """Return a copy of a model without copying the weights that are replaced, unless another layer is tied to them."""
     memo: dict[int, Any] = {}
+    own = {(id(layer.module), layer.attribute) for layer in chosen}
+    kept = {id(parameter) for module in model.modules() for attribute, parameter in module._parameters.items()
+            if (id(module), attribute) not in own}  # fmt: skip
     for layer in chosen:
         parameter = layer.module._parameters.get(layer.attribute)
-        if parameter is not None:
+        if parameter is not None and id(parameter) not in kept:
             memo[id(parameter)] = parameter
     for module in model.modules():  # results of hooks: PyTorch cannot copy such a tensor
         for value in module.__dict__.values():
