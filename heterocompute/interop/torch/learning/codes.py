@@ -151,7 +151,7 @@ def learnable(wide: Any, small: Any) -> dict[str, tuple[Layer, PackedWeight]]:
     return found
 
 
-@torch.inference_mode(False)  # of the caller, whose tensors have no gradients
+@torch.inference_mode(False)  # type: ignore[untyped-decorator]  # tensors of the caller's mode have no gradients
 def learned(model: Any, wide: Any, small: Any, batches: Divided, steps: int, seed: int) -> Any:
     """Return a packed model with learned codes, or the packed model itself if that is not better.
 
