@@ -43,6 +43,9 @@ from distutils.sysconfig import customize_compiler
 _fatbins = runpy.run_path(str(Path(__file__).resolve().parent / "cuda/fatbins.py"))
 digest, is_current = _fatbins["digest"], _fatbins["is_current"]
 
+if os.environ.get("HETEROCOMPUTE_CUDA", "0") not in ("", "0"):
+    raise SystemExit("heterocompute: HETEROCOMPUTE_CUDA is not supported: `pip install ./cuda` builds the CUDA kernels")
+
 AVX2 = ["-mavx2", "-mfma", "-mf16c", "-mbmi2"]
 AVXVNNI = [*AVX2, "-mavxvnni"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512cd"]

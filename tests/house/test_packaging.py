@@ -277,6 +277,15 @@ def test_the_distribution_of_the_kernels_has_all_files(sources: Path, tmp_path: 
     assert told.stdout.split()[-1] == hc.__version__
 
 
+def test_the_variable_that_built_the_kernels_is_refused(sources: Path) -> None:
+    done = setup_py(sources, "--version", HETEROCOMPUTE_CUDA="1")
+    assert done.returncode != 0
+    assert done.stderr == (
+        "heterocompute: HETEROCOMPUTE_CUDA is not supported: `pip install ./cuda` builds the CUDA kernels\n"
+    )
+    assert setup_py(sources, "--version", HETEROCOMPUTE_CUDA="0").returncode == 0
+
+
 def test_a_missing_compiler_gives_one_sentence(sources: Path) -> None:
     done = setup_py(sources, "build_ext", CC="no-such-compiler")
     assert done.returncode != 0

@@ -191,6 +191,21 @@ def test_compiled_and_exported_models_compute_the_same():
     assert torch.allclose(batched[:, 0], small.head(x.detach()), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["table", "head"])
+def test_floats_that_are_tied_to_a_packed_layer_are_copies(name):
+    def network():
+        net = nn.ModuleDict({"table": nn.Embedding(8, 16), "head": nn.Linear(16, 8, bias=False)})
+        net["head"].weight = net["table"].weight
+        return net
+
+    model, other, plain = network(), network(), "head" if name == "table" else "table"
+    small, values = ht.convert(model, {f"{name}.*": "int8"}), other["head"].weight.detach().clone()
+    assert small[plain].weight is not model[plain].weight
+    loaded = ht.load_packed(other, small.state_dict())
+    assert torch.equal(loaded[plain].weight, model["head"].weight)
+    assert torch.equal(other["head"].weight, values) and other["head"].weight is other["table"].weight
+
+
 def test_an_adapter_trains_on_top_of_a_packed_layer():
     torch.manual_seed(0)
 

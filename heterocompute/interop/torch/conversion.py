@@ -80,7 +80,8 @@ def convert(
         Except with ``"rtn"``, weights that are not multiplied, such as lookup tables, use searched scales.
     inputs : batches or Calibration, optional
         Batches for `heterocompute.ptq.calibrate`, or its result, of which ``"qronos"``, ``"awq"`` and `smooth` cannot
-        use the latter. With inputs, `report` has the output error of each layer.
+        use the latter. With inputs, `report` has the output error of each layer; with `accept` only if the method of
+        the answer, or another option, reads them.
     smooth : float or "search", optional
         Before rounding, divide the inputs of linear layers by ``max|x|^a / max|w|^(1 - a)`` (SmoothQuant), and multiply
         the weights by it. The division is multiplied into the norm or linear layer before. "search" tries 0.1 to 0.9.
@@ -461,11 +462,14 @@ def _identity(layer: Layer) -> tuple[Any, ...]:
 
 
 def _copy(model: Any, chosen: list[Layer], name: str) -> Any:
-    """Return a copy of a model without copying the weights that are replaced."""
+    """Return a copy of a model without copying the weights that are replaced, unless another layer is tied to them."""
     memo: dict[int, Any] = {}
+    own = {(id(layer.module), layer.attribute) for layer in chosen}
+    kept = {id(parameter) for module in model.modules() for attribute, parameter in module._parameters.items()
+            if (id(module), attribute) not in own}  # fmt: skip
     for layer in chosen:
         parameter = layer.module._parameters.get(layer.attribute)
-        if parameter is not None:
+        if parameter is not None and id(parameter) not in kept:
             memo[id(parameter)] = parameter
     for module in model.modules():  # results of hooks: PyTorch cannot copy such a tensor
         for value in module.__dict__.values():

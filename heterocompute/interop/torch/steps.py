@@ -57,7 +57,7 @@ def report(model: Any) -> Rounded:
     Raises
     ------
     ValueError
-        The model was not converted with inputs.
+        The model was not converted with inputs, or is the answer of a ladder whose method does not read inputs.
 
     Examples
     --------
@@ -69,7 +69,10 @@ def report(model: Any) -> Rounded:
     [True]
     """
     if model not in REPORTS:
-        raise WrongValue("report: model was not converted with inputs=, expected the result of such a convert")
+        raise WrongValue(
+            "report: model was not converted with inputs=, expected the result of such a convert; with accept=, a "
+            "format whose method reads inputs"
+        )
     return REPORTS[model]
 
 
@@ -163,7 +166,8 @@ def biases_of(model: Any, picked: list[Layer], weights: list[PackedWeight], inpu
     for layer, weight in zip(picked, weights, strict=True):
         bias, h = layer.module._parameters.get("bias"), hessians.get(layer.name)
         if bias is not None and h is not None and (layer.kind == "linear" or layer.kind in CONVOLUTIONS):
-            w = formed(layer, weight_now(layer)).numpy()
+            floats = formed(layer, weight_now(layer))
+            w = (floats if floats.dtype.itemsize > 2 else floats.float()).numpy()  # NumPy has no bfloat16
             found[layer.path] = correct_bias(w, weight.array(), h, bias.detach().float().numpy())
     return found
 

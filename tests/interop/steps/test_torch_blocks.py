@@ -191,6 +191,28 @@ def test_shared_blocks_and_those_that_are_not_called(monkeypatch: pytest.MonkeyP
     assert small.parts[2].weight.array() == start.parts[2].weight.array()
 
 
+def test_a_layer_with_several_names_and_tied_layers_are_learned() -> None:
+    class Adds(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self, layer: Any) -> None:
+            super().__init__()
+            self.own, self.layer = torch.nn.Linear(D, D), layer
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.layer(torch.tanh(self.own(x)))
+
+    for tied in (False, True):
+        torch.manual_seed(0)
+        layers = [torch.nn.Linear(D, D) for _ in range(3)]
+        for one in layers if tied else ():
+            one.weight = layers[0].weight
+        model = torch.nn.Sequential(*(Adds(one) for one in (layers if tied else layers[:1] * 3))).eval()
+        batches, x = [torch.randn(64, D) for _ in range(4)], torch.randn(256, D)
+        start = ht.convert(model, "int3-g16", method="gptq", inputs=batches[:3])
+        small = ht.convert(model, "int3-g16", method="learned", inputs=batches, steps=8)
+        assert output_db(model, small, x) > output_db(model, start, x)
+        assert small[0].layer.weight is small[2].layer.weight
+
+
 def test_inference_mode_of_the_caller_changes_nothing() -> None:
     model, batches, _ = decoder(0)
     options = {"method": "learned", "inputs": batches, "steps": 2}

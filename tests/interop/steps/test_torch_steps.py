@@ -164,6 +164,8 @@ def test_the_gate_records_inputs_only_for_methods_that_read_them(monkeypatch: py
     small, gate = ht.convert(model, ladder, accept=lambda one: 1.0, at_least=0.5, inputs=batches)
     assert gate.passed and set(calls) <= {"gptq"}
     assert torch.equal(small[0].gate.weight.dequantize(), ht.convert(model, "int2-g16")[0].gate.weight.dequantize())
+    with pytest.raises(ValueError, match="with accept=, a format whose method reads inputs"):
+        ht.report(small)
     calls.clear()
     ht.convert(model, ["int2-g16", "int8"], accept=lambda one: 1.0, at_least=0.5, inputs=batches, mix=True)
     assert calls  # the order of a mixture is that of the errors of outputs
@@ -437,3 +439,13 @@ class Last(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self.a(x).argmax(-1)
         return found
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_biases_of_models_in_other_floats_are_corrected(dtype: Any) -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(16, 8).to(dtype), torch.randn(64, 16).to(dtype) + 1
+    small = ht.convert(model, "int2-g8", inputs=x, correct_bias=True)
+    plain = ht.convert(model, "int2-g8")
+    lost = [(one(x) - model(x)).double().mean(0).square().sum() for one in (small, plain)]
+    assert lost[0] < lost[1] / 4

@@ -151,7 +151,7 @@ def learnable(wide: Any, small: Any) -> dict[str, tuple[Layer, PackedWeight]]:
     return found
 
 
-@torch.inference_mode(False)  # type: ignore[untyped-decorator]  # that of the caller: its tensors have no gradients
+@torch.inference_mode(False)  # type: ignore[untyped-decorator]  # tensors of the caller's mode have no gradients
 def learned(model: Any, wide: Any, small: Any, batches: Divided, steps: int, seed: int) -> Any:
     """Return a packed model with learned codes, or the packed model itself if that is not better.
 
@@ -310,14 +310,15 @@ class _Block:
         """Return the error of the outputs; with `rng` also its gradients, and add to the curvatures."""
         slopes = rng is not None
         values = {self._name(one): one.parameter().requires_grad_(slopes) for one in choices}
-        leaves, total = [*values.values()], 0.0
+        leaves, shared, total = [*values.values()], _shared(self.module, values), 0.0
         sums: list[Any] = [None] * len(choices)
         for batch in batches:
             squares: list[Any] = [None] * len(choices)
             for call, exact in zip(batch.calls, batch.outputs, strict=True):
                 args, kwargs = cloned(call)
                 with torch.inference_mode(False), torch.set_grad_enabled(slopes):
-                    answer = floats_of(torch.func.functional_call(self.module, values, args, kwargs))
+                    called = torch.func.functional_call(self.module, shared, args, kwargs, tie_weights=False)
+                    answer = floats_of(called)
                     parts = compared(answer, exact, batch.keep)
                     loss = torch.stack([(z - y).square().sum() / size for z, y, size in parts]).sum()
                     if slopes and not loss.requires_grad:
@@ -339,6 +340,20 @@ class _Block:
                     one.squares = one.squares + one.columns(g)
                     one.probes += 1
         return total, sums
+
+
+def _shared(module: Any, values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return values by one name of each layer that has the parameter.
+
+    `torch.func.functional_call` finds such names itself, but leaves the values in a layer that has several names.
+    """
+    found = {id(module.get_parameter(name)): value for name, value in values.items()}
+    return {
+        f"{path}.{attribute}" if path else attribute: found[id(parameter)]
+        for path, layer in module.named_modules()
+        for attribute, parameter in layer._parameters.items()
+        if id(parameter) in found
+    }
 
 
 def _added(sums: list[Any], more: Any) -> list[Any]:
