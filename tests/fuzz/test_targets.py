@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -15,13 +16,17 @@ HERE = Path(__file__).resolve().parent
 CSRC = HERE.parents[1] / "csrc"
 
 
-def test_files_are_read_or_refused() -> None:
+@pytest.mark.parametrize("missing", [None, "onnx"])
+def test_files_are_read_or_refused(missing: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if missing:
+        monkeypatch.setitem(sys.modules, missing, None)
     spec = importlib.util.spec_from_file_location("fuzz_files", HERE / "files.py")
     assert spec is not None and spec.loader is not None
     target = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(target)
+    assert ("external.onnx" in target.KINDS) <= (missing is None) and len(target.KINDS) > 20
     random = np.random.default_rng(62)
-    for number, kind in enumerate(target.fuzz.KINDS):
+    for number, kind in enumerate(target.KINDS):
         seed = target.SEEDS[kind]
         target.TestOneInput(bytes([number]) + seed)
         target.TestOneInput(bytes([number]) + seed[: len(seed) // 2] + random.bytes(20))
