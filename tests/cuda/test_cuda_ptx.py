@@ -177,7 +177,7 @@ def test_a_fatbin_holds_the_ptx_that_runs(tmp_path: Path) -> None:
     compiled.write_ptx(CHECKS[:1], tmp_path)
     plain = ["--no-compress" if flag.startswith("--compress") else flag for flag in compiled.flags()]
     command = [compiled.find_nvcc(), "-fatbin", *plain, str(CHECKS[0]), "-o", f"{tmp_path}/check.fatbin"]
-    for virtual, real in compiled.build()["CUDA_CODE"].items():
+    for virtual, real in compiled.build()["CODE"].items():
         command += ["-gencode", f"arch=compute_{virtual},code={real}"]
     subprocess.run(command, cwd=emulated.ROOT, check=True)
     image = (tmp_path / "check.fatbin").read_bytes()
