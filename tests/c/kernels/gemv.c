@@ -169,7 +169,8 @@ static void rows_case(const hc_kernel *kernel, const code_form *form, int64_t co
 
 void check_gemv_rows(const hc_kernel *kernel) {
     int i = 0;
-    for (const code_form *form = FORMS; form < FORMS + N_ROW_FORMS; form += form[1].fraction_bits ? 2 : 1)
+    const code_form *const end = FORMS + N_ROW_FORMS;
+    for (const code_form *form = FORMS; form < end; form += form + 1 < end && form[1].fraction_bits ? 2 : 1)
         FOR_EACH(int64_t, columns, 0, 1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 191, 211)
     for (int n_vectors = 1; n_vectors <= 4; n_vectors *= 2)
         for (int j = 0; j < 2; j++, i++)
