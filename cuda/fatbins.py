@@ -56,7 +56,7 @@ def digest() -> int:
 
 
 def is_current(target: str | Path) -> bool:
-    """Whether a file is newer than what the compiler's own list (-MD) says it was made of."""
+    """Return True if a file is newer than what the compiler's own list (-MD) says it was made of."""
     listed = Path(target).with_suffix(".d")
     if not (os.path.exists(target) and listed.exists()):
         return False

@@ -10,7 +10,7 @@ hc_status hc_clip_check(const hc_clip *clip, const hc_format *format, const char
 /* `inside` of hc_octav_fn. */
 double hc_clip_inside(const hc_format *format);
 
-/* Whether all groups have one threshold, that of the whole array: HC_CLIP_WHOLE, or one scale for all values. */
+/* True if all groups have one threshold, that of the whole array: HC_CLIP_WHOLE, or one scale for all values. */
 bool hc_clip_is_whole(const hc_format *format);
 
 /* Thresholds of x->rows rows, (rows, groups). scratch: doubles for one group, at least HC_OCTAV_SCRATCH. Returns the

@@ -183,7 +183,7 @@ static void gather_halves(const hc_piece *piece, hc_dtype dtype, hc_pack_x32_fn 
     }
 }
 
-/* Whether a kernel may transpose: its strides are whole float32 values, as integers of 32 bits. */
+/* True if a kernel may transpose: its strides are whole float32 values, as integers of 32 bits. */
 static bool fits_kernel(const hc_piece *piece) {
     return piece->ld <= INT32_MAX && piece->column_stride % 4 == 0 && llabs(piece->column_stride / 4) <= INT32_MAX;
 }

@@ -56,8 +56,8 @@ static bool has_values(const hc_packed_context *packed, const hc_stored_form *fo
            (geometry->groups == 1 || group == 16 || group == 32 || group % 64 == 0);
 }
 
-/* Whether codes are float16 or bfloat16, without a scale. A format that has numbers where float16 has infinity and NaN, such
- * as e5m10fn, is neither. */
+/* True for codes that are float16 or bfloat16, without a scale. A format that has numbers where float16 has infinity and
+ * NaN, such as e5m10fn, is neither. */
 static bool is_halves(const hc_stored_form *form) {
     const bool is_float16 = form->precision == 11 && form->smallest == -14 && form->maximum == 65504;
     return form->codes == HC_CODES_FLOAT && form->bits == 16 && (is_float16 || form->precision == 8) &&
