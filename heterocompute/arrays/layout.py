@@ -131,13 +131,13 @@ def save_arrays(
     single : bool
         Whether the file stands for one array.
     metadata : mapping of str to str, optional
-        Of a file without packed arrays.
+        More texts of the header.
     check : str
         What is read again, of `rereading.CHECKS`.
     """
     tensors = {name: entries.get(name) or (array.dtype.name, array.shape) for name, array in arrays.items()}
     stored, described = file_layout(tensors, single)
-    with Writer(path, stored, described if entries else metadata) as writer:
+    with Writer(path, stored, {**(metadata or {}), **(described or {})} if entries else metadata) as writer:
         for name, array in arrays.items():
             for part, values in parts_of(name, array, entries.get(name)).items():
                 writer.write(part, values)

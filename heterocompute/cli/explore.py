@@ -47,6 +47,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_workers(add, "processes that evaluate points")
     add("--keep", "PATH", "file of evaluated points: points are added to it, and those in it are not evaluated again, "
         "so an interrupted command continues")  # fmt: skip
+    add("--save", "PATH", "also write the result as JSON, for hw.results.Exploration.load")
     add("--all", None, "show every point, not only the Pareto-optimal ones")
     add("--csv", "PATH", "also write every point as CSV")
     add("--plot", "PATH", "also write the plot")
@@ -79,6 +80,8 @@ def _run(arguments: argparse.Namespace) -> int:
             keep=arguments.keep,
         )
     )
+    if arguments.save:
+        found.save(arguments.save)
     if arguments.csv:
         found.to_csv(arguments.csv)
     if arguments.plot:

@@ -32,14 +32,16 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--model", "MODEL", "network of hc.zoo (digits, adder) or ONNX file")
     add("--data", "NPY", "inputs of an ONNX MODEL")
     add("--labels", "NPY", "class of each input of --data")
-    add("--keep", "PATH", "with --model: file of results: an interrupted command continues")
+    add("--keep", "PATH", "file of results: they are added to it, and those in it are not computed again, so an "
+        "interrupted command continues")  # fmt: skip
+    add("--save", "PATH", "also write the rows as JSON, which load of the class of the result reads")
     add("--html", "PATH", "also write an HTML page with a plot")
 
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.model is not None:
         return _paper(arguments)
-    for option in ("data", "labels", "keep"):
+    for option in ("data", "labels"):
         if getattr(arguments, option) is not None:
             raise UsageError(f"--{option} needs --model: published figures have networks of their own")
     from .. import hardware as hw  # 60 ms
@@ -47,15 +49,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
     figures = interruptible(lambda: hw.published(arguments.name))
     with ProgressBar("reproduce", arguments.name or "published figures") as progress:
-
-        def work() -> list[dict[str, Any]]:
-            records = []
-            for i, one in enumerate(figures):
-                progress.update(i, len(figures), one.name)
-                records.append(one.to_dict())
-            return records
-
-        records = interruptible(work)
+        found = interruptible(lambda: figures.reproduce(progress.update, arguments.keep))
+    if arguments.save:
+        found.save(arguments.save)
+    records = found.records()
     counts = Counter(dict.fromkeys(STATUSES, 0))
     counts.update(record["status"] for record in records)
     if arguments.json:
@@ -124,6 +121,8 @@ def _paper(arguments: argparse.Namespace) -> int:
                 keep=arguments.keep,
             )  # fmt: skip
         )
+    if arguments.save:
+        found.save(arguments.save)
     if arguments.json:
         return print_json(found.to_dict())
     if arguments.html:

@@ -222,7 +222,30 @@ def save(
     if not isinstance(arrays, Mapping):
         hint = ", such as {'name': array}" if isinstance(arrays, np.ndarray) or exports_dlpack(arrays) else ""
         raise WrongType(f"save: expected a packed array or a dict of arrays{hint}, got {type(arrays).__name__}")
-    arrays = dict(arrays)
+    arrays = _checked(arrays)
+    if layout is not None:
+        found = check_layout(layout)
+        if not found.is_file:
+            refuse_other_name(path)
+        found.save(path, arrays, check)
+        return
+    _write(path, arrays, check)
+
+
+def save_with(path: str | os.PathLike[str], arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
+    """Write arrays as `save` does, and more texts in the header of the file."""
+    _write(as_path(path, "save"), _checked(arrays), "sample", metadata)
+
+
+def _write(path: str, arrays: Mapping[str, Any], check: str, metadata: Mapping[str, str] | None = None) -> None:
+    refuse_other_name(path)
+    packed = {name: array._entry() for name, array in arrays.items() if isinstance(array, PackedArray)}
+    save_arrays(path, arrays, packed, metadata=metadata, check=check)
+
+
+def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arrays by name as arrays of NumPy and packed arrays."""
+    arrays = dict(given)
     for name, array in arrays.items():
         if not isinstance(name, str):
             raise WrongType(f"save: a tensor's name must be a str, got {shown(name)}")
@@ -235,15 +258,7 @@ def save(
         if not isinstance(array, (PackedArray, np.ndarray, np.generic)):
             refuse_elsewhere(array, f"save: tensor {quoted(name)}")
             raise WrongType(f"save: tensor {quoted(name)} is {type(array).__name__}, expected an array")
-    if layout is not None:
-        found = check_layout(layout)
-        if not found.is_file:
-            refuse_other_name(path)
-        found.save(path, arrays, check)
-        return
-    refuse_other_name(path)
-    packed = {name: array._entry() for name, array in arrays.items() if isinstance(array, PackedArray)}
-    save_arrays(path, arrays, packed, check=check)
+    return arrays
 
 
 def contents(reader: Tensors, found: Mapping[str, Entry]) -> list[tuple[str, Entry | None]]:

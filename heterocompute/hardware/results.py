@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
     from .cost.roofline import Roofline as Roofline
     from .ledger.figure import PublishedFigure as PublishedFigure
     from .ledger.records import PublishedFigures as PublishedFigures
+    from .ledger.reproduction import Reproduction as Reproduction
     from .network.counting import Counts as Counts
     from .silicon.mac import MacCost as MacCost
     from .silicon.operands import Operand as Operand
@@ -40,6 +41,7 @@ else:  # hidden from type checkers, which would accept any name
             "cost.roofline": "Roofline",
             "ledger.figure": "PublishedFigure",
             "ledger.records": "PublishedFigures",
+            "ledger.reproduction": "Reproduction",
             "network.counting": "Counts",
             "silicon.mac": "MacCost",
             "silicon.operands": "Operand",

@@ -15,7 +15,11 @@ from ..arrays.base import PackedArray
 from ..arrays.components import stored_bytes
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back, counts_subnormals
+from ..base.keeping.digest import digest_of
+from ..base.keeping.results import KeptResults
 from ..base.lazy import renamed
+from ..base.progress import Progress, Steps
+from ..base.texts import counted
 from ..base.values import as_int, as_real, check_flag
 from ..files.recipes import parse_recipe
 from ..files.selection import FirstMatch, select
@@ -23,7 +27,8 @@ from ..formats import Format
 from ..formats.base import or_words
 from ..products.arguments import as_format
 from ..report import rounding as report
-from ..report.files import Tabular, write_text
+from ..report.files import write_text
+from ..report.results.tabular import Tabular
 from .methods import CALIBRATED, METHODS, by_method
 from .network import quantize
 
@@ -97,6 +102,17 @@ class Gate(Tabular):
     reason: str
     layers: dict[str, str] = field(default_factory=dict)
 
+    kind = "gate"
+    names = ("recipe",)
+    no_sum = "one recipe is the answer to one ladder: pass one ladder with all steps and keep= to accept"
+    columns_of_files = {"recipe": str, "method": str, "bytes": int, "score": float | None, "ms": float | None,
+                        "passed": bool | None}  # fmt: skip
+
+    @classmethod
+    def _check_fields(cls, fields: dict[str, Any]) -> None:
+        if not fields["table"]:
+            raise WrongValue("table has no recipes")
+
     @counts_subnormals
     def to_html(self, path: str | os.PathLike[str], title: str = "The smallest recipe that is good enough") -> None:
         """Write one self-contained page: the sentence, the scores against bytes and milliseconds, and the table.
@@ -108,7 +124,7 @@ class Gate(Tabular):
         title : str, optional
             Heading of the page.
         """
-        write_text(path, report.gate_page(title, self.table, self.recipe, self.reason, self.layers))
+        write_text(path, report.gate_page(title, self.table, self.recipe, self.reason, self.layers, self._stored()))
 
     @counts_subnormals
     def __str__(self) -> str:
@@ -300,6 +316,8 @@ def accept(
     exclude: Any = None,
     mix: bool = False,
     shrinkage: float = 0.0,
+    progress: Progress | bool | None = None,
+    keep: str | os.PathLike[str] | None = None,
 ) -> tuple[dict[str, Any], Gate]:
     """Return the smallest rounding of a network that is good enough, or the float weights.
 
@@ -327,6 +345,10 @@ def accept(
         weights without.
     shrinkage : float
         0 or more. As in `gptq`, for the steps with calibration inputs.
+    progress : callable or bool, optional
+        As in `heterocompute.study`, with one step per evaluation.
+    keep : path, optional
+        File of results, as in `heterocompute.study`: scores and times are appended as soon as they are known.
 
     Returns
     -------
@@ -370,28 +392,47 @@ def accept(
         score = scored(evaluate, some, "accept")
         return score, None if inputs is None else milliseconds(lambda: call_back(inputs, some))
 
+    kept = KeptResults(keep, "accept")
+    digests = {name: digest_of(value) for name, value in weights.items()} if kept else None
+    kept.belongs_to(digests, evaluate, inputs, include, exclude, share)
+    tell = Steps(most or len(steps).bit_length() + NEIGHBOURS, progress, "accept")
+
+    def made_of(i: int) -> tuple[dict[str, Any], dict[str, float]]:
+        if i not in made:
+            made[i] = _rounded(weights, steps[i], inputs, include, exclude, share)
+        return made[i]
+
     def judged_step(i: int) -> float:
-        made[i] = _rounded(weights, steps[i], inputs, include, exclude, share)
-        score, ms = judged(made[i][0])
+        tell(steps[i].text)
+        score: float
+        score, ms = kept.get(("step", steps[i]), lambda: judged(made_of(i)[0]))
         if ms is not None:
             times[i] = ms
         return score
 
     sizes = [_size(weights, step, include, exclude) for step in steps]
     chosen, gate = climb(steps, sizes, judged_step, wanted, most, times)
-    answer, large = (dict(weights), dict[str, float]()) if chosen is None else made[chosen]
+    answer, large = (dict(weights), dict[str, float]()) if chosen is None else made_of(chosen)
     if not mixes or (row := best_failing(gate)) is None:
+        tell.finish()
         return answer, gate
     at = sorted(range(len(steps)), key=lambda i: (sizes[i], i))[row]
-    smaller, small = made[at]
+    smaller, small = made_of(at)
     exchanges = [
         Exchange(name, _array(answer[name]).nbytes - _array(smaller[name]).nbytes, small[name], large.get(name, 0.0))
         for name in small
     ]
-    names, gate = blended(
-        gate, steps[at].text, sum(_array(value).nbytes for value in answer.values()), exchanges,
-        lambda names: judged({**answer, **{name: smaller[name] for name in names}}), wanted, most,
-    )  # fmt: skip
+
+    def judged_mix(names: Sequence[str]) -> tuple[float, float | None]:
+        tell(f"{steps[at].text} in {counted(len(names), 'layer')}")
+        mixed = {**answer, **{name: smaller[name] for name in names}}
+        about = "mix", steps[at], None if chosen is None else steps[chosen], list(names)
+        score, ms = kept.get(about, lambda: judged(mixed))
+        return score, ms
+
+    size = sum(_array(value).nbytes for value in answer.values())
+    names, gate = blended(gate, steps[at].text, size, exchanges, judged_mix, wanted, most)
+    tell.finish()
     return {**answer, **{name: smaller[name] for name in names}}, gate
 
 

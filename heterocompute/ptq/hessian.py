@@ -297,6 +297,10 @@ class Hessian:
             for one, two in ((self._total, other._total), (self._absmax, other._absmax), (self.full(), other.full()))
         )
 
+    def facts(self) -> tuple[object, ...]:
+        """Return the sums, which determine what is rounded for these inputs."""
+        return self._tokens, self._total, self._absmax, self.full(), self.cross, self.unrounded
+
     def __repr__(self) -> str:
         groups = f", groups={self.groups}" if self.groups > 1 else ""
         return f"Hessian(k={self.k}{groups}, tokens={self.tokens})"

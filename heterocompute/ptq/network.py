@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any
@@ -18,23 +17,23 @@ from ..arrays.quantized import QuantizedArray
 from ..arrays.rotated import RotatedArray
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back, counts_subnormals
+from ..base.keeping.results import KeptResults
 from ..base.lazy import renamed
 from ..base.modules import is_module
 from ..base.progress import Progress, Steps
-from ..base.texts import counted
 from ..base.values import check_flag, check_number
+from ..base.version import __version__
 from ..files.opening import check_weights
 from ..files.selection import FirstMatch, check_patterns, select
 from ..formats import Format
 from ..products.arguments import as_format
-from ..report import rounding as report
-from ..report.files import Tabular, write_text
 from .calibration import Calibration
 from .error import layer_error
 from .hessian import Hessian
 from .layer import check_options, round_layer, rounded_to
 from .options import Options
 from .recorder import Kept, Maker, Paired, Recorder, plain_sums
+from .weighed import Rounded, kept_codes
 
 __all__ = ["Calibration", "Rounded", "calibrate", "quantize"]
 
@@ -227,56 +226,6 @@ def _recorded(
     return recorders
 
 
-@dataclass(frozen=True, repr=False)
-class Rounded(Tabular):
-    """Hold the rounded weights of a network, and a report.
-
-    Attributes
-    ----------
-    weights : dict of str to QuantizedArray or original type
-        All weights, for the same `inputs`.
-    table : list of dict
-        One row per tensor: ``name format tokens damping dead before after``. before and after are the SQNR of the
-        outputs in dB, of round-to-nearest and of this result. With held-out inputs also ``held_before`` and
-        ``held_after``.
-    left : list of str
-        Selected weights that were never multiplied. They are unchanged.
-    """
-
-    weights: dict[str, Any]
-    table: list[dict[str, Any]]
-    left: list[str]
-
-    @counts_subnormals
-    def to_html(self, path: str | os.PathLike[str], title: str = "Rounded under its inputs") -> None:
-        """Write one self-contained page with the output error of each layer, before and after.
-
-        Parameters
-        ----------
-        path : str or os.PathLike
-            Replaced by renaming if it exists.
-        title : str, optional
-            Heading of the page.
-        """
-        write_text(path, report.page(title, self.table, self.left))
-
-    def __repr__(self) -> str:
-        return f"<Rounded: {counted(len(self.table), 'tensor')}, {len(self.left)} left as they were>"
-
-    @counts_subnormals
-    def __str__(self) -> str:
-        keys = list(self.table[0]) if self.table else ["name"]
-        lines = [keys, *([_cell(row[key]) for key in keys] for row in self.table)]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(keys))]
-        return "\n".join(
-            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in lines
-        )
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
 @renamed(evaluate="inputs", formats="format")
 @counts_subnormals
 def quantize(
@@ -287,10 +236,11 @@ def quantize(
     held: Any = None,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     method: str = "gptq",
     memory: int = MEMORY,
     recipe: str | os.PathLike[str] | Mapping[str, Format | str | None] | None = None,
+    keep: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Rounded:
     """Round every layer of a network with calibration inputs.
@@ -307,8 +257,8 @@ def quantize(
     held : mapping of str to Hessian, optional
         Result of `calibrate` on held-out inputs, for the report. For a module also batches. Default for a module: every
         fourth of its batches.
-    progress : callable, optional
-        Called as ``progress(done, total, text)`` before each tensor, and once at the end.
+    progress : callable or bool, optional
+        As in `heterocompute.study`. Called as ``progress(done, total, text)`` before each tensor, and once at the end.
     method : {"gptq", "qronos", "search", "rtn"}
         ``"qronos"`` calibrates each layer after rounding the layers before it, with its inputs in both networks:
         `sequential` is always True, and the unrounded network runs once per layer, too. Memory: the inputs of one layer
@@ -319,6 +269,9 @@ def quantize(
     recipe : path, or mapping of str to (Format, str or None), optional
         Pattern -> format, ``"skip"`` or None, also as a TOML file of `heterocompute.quantize_checkpoint`. Its patterns
         come before `format`.
+    keep : path, optional
+        File of results, as in `heterocompute.study`: the codes of each tensor are appended as soon as they are known,
+        and not computed again for the same weights and inputs.
     **options
         `order`, `scales`, `damping`, `sweeps`, `refit` and `shrinkage` of `gptq` or `qronos`; `accumulator`,
         `activations` and `tile` of `gptq`.
@@ -353,7 +306,7 @@ def quantize(
     format = rounded_to(format, recipe)
     sequential = check_flag("quantize", "sequential", sequential) or method == "qronos"
     memory = int(check_number("quantize", "memory", memory))
-    round_ = partial(_round, how=how)
+    round_ = partial(_round, how=how, kept=KeptResults(keep, "quantize"))
     if is_module(weights):
         from ..interop.models.rounding import rounded  # optional: torch
 
@@ -388,7 +341,7 @@ def round_layers(
     again: Callable[..., Calibration] | None,
     match: Callable[[str], Format | None],
     round_: Callable[..., Any],
-    progress: Progress | None,
+    progress: Progress | bool | None,
 ) -> Rounded:
     """Round the weights whose inputs were recorded, some at a time.
 
@@ -457,6 +410,7 @@ def _round(
     h: Hessian,
     judge: Hessian | None,
     how: Options,
+    kept: KeptResults,
 ) -> tuple[Any, dict[str, Any]]:
     """Round one weight, and return a report. A weight that was trained in the format is unchanged."""
     held = ("held_before", "held_after") if judge is not None else ()
@@ -464,10 +418,15 @@ def _round(
         lost = dict.fromkeys(("before", "after", *held), inf)
         return value, {"tokens": h.tokens, "damping": 0.0, "dead": 0, **lost}
     w = value.dequantize() if isinstance(value, (QuantizedArray, RotatedArray)) else value
-    q, plain, report = round_layer(w, h, fmt, axis, how)
-    for key, one in zip(held, (plain, q), strict=False):
-        report[key] = layer_error(w, one, judge).output_db
-    return q, report
+
+    def computed() -> tuple[Any, dict[str, Any]]:
+        q, plain, report = round_layer(w, h, fmt, axis, how)
+        for key, one in zip(held, (plain, q), strict=False):
+            report[key] = layer_error(w, one, judge).output_db
+        return q, report
+
+    inputs = [None if one is None else one.facts() for one in (h, judge)] if kept else []
+    return kept_codes(kept, fmt, (__version__, w, fmt, axis, how, *inputs), computed)
 
 
 def _formats_of(formats: Any, names: Iterable[str]) -> FirstMatch[Format | None]:

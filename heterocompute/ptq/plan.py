@@ -11,16 +11,18 @@ from typing import Any
 from ..base.cached import cached
 from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
-from ..base.texts import counted, quoted
+from ..base.texts import counted, file_name, quoted
 from ..base.toml_text import toml_text
 from ..formats import format as parse_format, is_function
 from ..formats.defining import carried
 from ..report import search as report
-from ..report.files import Tabular, write_figure, write_text
+from ..report.files import write_figure, write_text
+from ..report.results.checking import check_columns, fitted
+from .weighed import Weighed
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan(Tabular):
+class Plan(Weighed):
     """Assign a format to each tensor; returned by `search`.
 
     Attributes
@@ -65,6 +67,15 @@ class Plan(Tabular):
     _front: Callable[[], list[dict[str, Any]]] = field(repr=False)
     notes: list[str] = field(default_factory=list)
 
+    kind = "plan"
+    names = ("name",)
+    no_sum = "one tensor has one format"
+    unsaved = ("weights", "_front")
+    columns_of_files = {
+        "name": str, "shape": list[int], "format": str, "method": str, "bits": float, "bytes": int,
+        "probe": str | None, "error": float, "alpha": float, "loss": float,
+    }  # fmt: skip
+
     @cached
     def _points(self) -> list[dict[str, Any]]:
         return self._front()
@@ -83,20 +94,29 @@ class Plan(Tabular):
 
     @counts_subnormals
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the recipe as TOML, for ``heterocompute quantize --recipe`` and ``heterocompute ptq --recipe``.
-
-        A format that `define` named is written as JSON of its definition, which every process reads.
+        """Write the recipe as TOML, or the whole plan.
 
         Parameters
         ----------
-        path : path
-            Replaced by renaming if it exists.
+        path : str or os.PathLike
+            If it ends in ``.json``, the plan without its weights, which `load` reads; in ``.safetensors``, the plan and
+            its weights. Otherwise the recipe as TOML, for ``heterocompute quantize --recipe``. A format that `define`
+            named is written as its definition, which every process reads. Replaced by renaming if it exists.
 
         Raises
         ------
         ValueError
             A name is not text, or a format is a function of values, which no file holds.
+        OSError
+            The file cannot be written.
         """
+        if file_name(path).endswith((".json", ".safetensors")):
+            super().save(path)
+        else:
+            write_text(path, toml_text({"formats": self._carried()}))
+
+    def _carried(self) -> dict[str, str]:
+        """Return the recipe in texts that every process reads."""
         written = {}
         for name, text in self.recipe.items():
             try:
@@ -107,7 +127,22 @@ class Plan(Tabular):
             if is_function(fmt):
                 raise WrongValue(f"save: {quoted(name)} has the format {text}, a function of values; no file holds it")
             written[name] = carried(fmt)
-        write_text(path, toml_text({"formats": written}))
+        return written
+
+    def _fields(self) -> dict[str, Any]:
+        return {**super()._fields(), "recipe": self._carried(), "pareto": self._points}
+
+    @classmethod
+    def _check_fields(cls, fields: dict[str, Any]) -> None:
+        check_columns(fields["uniform"], {"format": str, "bits": float, "bytes": int, "predicted": float}, "uniform")
+        if not fields["budget"].keys() <= fields["spent"].keys():
+            raise WrongValue("spent lacks a part of the budget")
+
+    @classmethod
+    def _restored(cls, found: dict[str, Any]) -> dict[str, Any]:
+        points = fitted("pareto", found.get("pareto"), list[dict[str, float]])
+        check_columns(points, {"bits": float, "bytes": float, "predicted": float}, "pareto")
+        return {**super()._restored(found), "_front": lambda: points}
 
     @counts_subnormals
     def to_dict(self) -> dict[str, Any]:
@@ -134,7 +169,7 @@ class Plan(Tabular):
         title : str, optional
             Heading of the page.
         """
-        write_text(path, report.page(title, self.to_dict(), str(self)))
+        write_text(path, report.page(title, self.to_dict(), str(self), self._stored_if_it_can()))
 
     @counts_subnormals
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
@@ -158,6 +193,10 @@ class Plan(Tabular):
         if path is not None:
             write_figure(path, figure)
         return figure
+
+    def _stored_if_it_can(self) -> dict[str, Any] | None:
+        """Return what a page holds for `load`; None for formats that no file holds."""
+        return None if any(is_function(parse_format(text)) for text in self.recipe.values()) else self._stored()
 
     def __repr__(self) -> str:
         return f"<Plan of {counted(len(self.table), 'tensor')}: {self}>"

@@ -11,9 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..base.notebooks.shown import Shown
-from .page import rows_html
-
 Row = dict[str, Any]
 
 
@@ -72,40 +69,3 @@ def csv_text(rows: Sequence[Row]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
-
-
-class Tabular(Shown):
-    """Base of the results that have a `table`."""
-
-    table: list[Row]
-
-    def _repr_html_(self) -> str:
-        return rows_html(self.table, str(self).partition("\n")[0] if type(self).__str__ is not object.__str__ else "")
-
-    def to_pandas(self) -> Any:
-        """Return the table as a pandas DataFrame.
-
-        Returns
-        -------
-        pandas.DataFrame
-
-        Raises
-        ------
-        ImportError
-            pandas is not installed.
-        """
-        try:
-            import pandas  # optional
-        except ImportError:
-            raise ImportError("to_pandas needs pandas: pip install 'heterocompute[pandas]'") from None
-        return pandas.DataFrame(self.table)
-
-    def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as CSV, one line for each row.
-
-        Parameters
-        ----------
-        path : str or os.PathLike
-            Replaced by renaming if it exists.
-        """
-        write_text(path, csv_text(self.table))

@@ -24,7 +24,7 @@ MAX_LINES = 200
 GATE_HEADS = {"recipe": "recipe", "bytes": "bytes", "score": "score", "ms": "ms", "passed": "passed"}
 
 
-def page(title: str, rows: Sequence[Row], left: Sequence[str]) -> str:
+def page(title: str, rows: Sequence[Row], left: Sequence[str], stored: object = None) -> str:
     """Return the whole page.
 
     Parameters
@@ -33,6 +33,8 @@ def page(title: str, rows: Sequence[Row], left: Sequence[str]) -> str:
         `Rounded.table`.
     left : sequence of str
         Tensors that stay as they are.
+    stored : object, optional
+        The result itself, for programs.
     """
     keys = [key for key in HEADS if any(key in row for row in rows)]
     lines = [[_cell(key, row.get(key)) for key in keys] for row in rows]
@@ -53,7 +55,7 @@ def page(title: str, rows: Sequence[Row], left: Sequence[str]) -> str:
     body += section("Every tensor", "", table([HEADS[key] for key in keys], lines, texts=(0, 1)))
     if left:
         body += section("", f"Nothing was multiplied with these, they stay as they are: {clean(', '.join(left))}", "")
-    return whole_page(title, body)
+    return whole_page(title, body, stored=stored)
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -94,7 +96,9 @@ def picture(rows: Sequence[Row], before: str, after: str) -> Chart:
     )  # fmt: skip
 
 
-def gate_page(title: str, rows: Sequence[Row], recipe: str | None, reason: str, layers: Mapping[str, str]) -> str:
+def gate_page(
+    title: str, rows: Sequence[Row], recipe: str | None, reason: str, layers: Mapping[str, str], stored: object = None
+) -> str:
     """Return the page of a ladder: the sentence, scores against bytes and milliseconds, and every recipe.
 
     Parameters
@@ -103,6 +107,8 @@ def gate_page(title: str, rows: Sequence[Row], recipe: str | None, reason: str, 
         `Gate.table`.
     recipe, reason, layers
         As in `Gate`.
+    stored : object, optional
+        The result itself, for programs.
     """
     judged = [row for row in rows if row["score"] is not None]
     found = next((row for row in rows if row["recipe"] == recipe), None)
@@ -121,7 +127,7 @@ def gate_page(title: str, rows: Sequence[Row], recipe: str | None, reason: str, 
     if layers:
         body += section("Layers of the mixture", "", table(["layer", "recipe"], [
             [(clean(name), name), (clean(one), one)] for name, one in layers.items()], texts=(0, 1)))  # fmt: skip
-    return whole_page(title, body)
+    return whole_page(title, body, stored=stored)
 
 
 def gate_picture(rows: Sequence[Row], key: str, words: str, recipe: str | None) -> Chart:

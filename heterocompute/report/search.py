@@ -36,7 +36,7 @@ def rows_of(found: Mapping[str, Any]) -> tuple[list[Row], list[int]]:
     return rows, front
 
 
-def page(title: str, found: Mapping[str, Any], words: str) -> str:
+def page(title: str, found: Mapping[str, Any], words: str, stored: object = None) -> str:
     """Return the whole page.
 
     Parameters
@@ -45,6 +45,8 @@ def page(title: str, found: Mapping[str, Any], words: str) -> str:
         As `Plan.to_dict` returns it.
     words : str
         What was found, in a sentence.
+    stored : object, optional
+        The result itself, for programs.
     """
     rows, front = rows_of(found)
     judge = Judge(METRIC, False, front)
@@ -75,7 +77,7 @@ def page(title: str, found: Mapping[str, Any], words: str) -> str:
     body += section("Every tensor", words, table(HEADS, lines, texts=(0, 1, 2)))
     hints = [f"{row['format'].strip() or OTHERS}: {row['bits']:.2f} bits, {METRIC} {row[METRIC]:.3g}" for row in rows]
     script = 'document.querySelectorAll("[data-i]").forEach((dot) => tip(dot, data[Number(dot.dataset.i)]));'
-    return whole_page(title, body, hints, script)
+    return whole_page(title, body, hints, script, stored=stored)
 
 
 def figure(found: Mapping[str, Any]) -> Any:

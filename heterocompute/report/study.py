@@ -7,16 +7,14 @@
 from __future__ import annotations
 
 import html
-import io
 import math
-import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from .numbers import quantity
 from .page import sortable
-from .table import Column, clean, print_table, print_words, terminal, width_of
+from .table import Column, captured, clean, print_table, print_words, terminal
 
 Row = dict[str, Any]
 
@@ -264,15 +262,6 @@ def row_name(row: Row) -> str:
     return clean(" / ".join([*words, *["retrained"] * bool(row.get("retrained"))]))
 
 
-def captured(print_: Callable[[Any], None]) -> str:
-    """Return the text that a function prints on the console passed to it, without colours."""
-    out = io.StringIO()
-    console = terminal(out)
-    console.width = width_of(sys.stdout)
-    print_(console)
-    return out.getvalue().rstrip()
-
-
 def text(rows: Sequence[Row], layers: Sequence[Row], judge: Judge) -> str:
     """Return what `show` prints on standard output, without its colours."""
     return captured(lambda console: show(rows, layers, judge, console))
@@ -324,7 +313,7 @@ def table_html(rows: Sequence[Row], judge: Judge, style: bool = True, notes: Seq
 # The difference of two studies
 
 
-def _changes(rows: Sequence[Row]) -> list[Column]:
+def changes(rows: Sequence[Row]) -> list[Column]:
     """Return the columns of a table of differences, numbers with a sign."""
     found = []
     for key in _columns(rows):
@@ -341,17 +330,9 @@ def _change(key: str, value: Any) -> str:
     return text if not value else f"{'+' if value > 0 else '-'}{text}"
 
 
-def show_difference(rows: Sequence[Row], console: Any) -> None:
-    """Print the rows of a difference of two studies."""
-    if rows:
-        print_table(_changes(rows), rows, console, title="the first study minus the second")
-    else:
-        print_words("the studies have no row in common", console)
-
-
 def difference_html(rows: Sequence[Row]) -> str:
     """Return the rows of a difference of two studies as an HTML table."""
-    columns = _changes(rows)
+    columns = changes(rows)
     lines = [[(column.write(row[column.key]), row[column.key]) for column in columns] for row in rows]
     return sortable([column.title for column in columns], lines, [i for i, one in enumerate(columns) if one.left])
 

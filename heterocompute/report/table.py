@@ -8,6 +8,7 @@ lines, dots and dashes, they are ASCII; nothing is bold with NO_COLOR or on a du
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
@@ -219,6 +220,15 @@ def print_words(text: str, console: Any = None) -> None:
 def width_of(file: Any) -> int:
     """Return the columns of a terminal; unlimited without one."""
     return shutil.get_terminal_size().columns if file is not None and file.isatty() else WIDE
+
+
+def captured(print_: Callable[[Any], None]) -> str:
+    """Return the text that a function prints on the console passed to it, without colours."""
+    out = io.StringIO()
+    console = terminal(out)
+    console.width = width_of(sys.stdout)
+    print_(console)
+    return out.getvalue().rstrip()
 
 
 def can_steer(file: Any) -> bool:

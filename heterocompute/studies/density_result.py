@@ -8,17 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..report import density as density_figure
-from ..report.files import Tabular, write_figure, write_text
+from ..report.files import write_figure, write_text
+from ..report.results.checking import check_rows, check_texts
+from ..report.results.tabular import Tabular
 from .result import more_is_better
-from .storing import Stored, check_rows, check_texts
 
 __all__ = ["DensityStudy"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DensityStudy(Tabular, Stored):
+class DensityStudy(Tabular):
     """The result of `heterocompute.study_density`; displays as tables, in Jupyter with its figure.
 
     Attributes
@@ -38,12 +40,22 @@ class DensityStudy(Tabular, Stored):
     slack: float
 
     kind = "density study"
+    names = ("layers", "structure", "pattern", "retrained")
+    columns_of_files = {"layers": str | None, "structure": str | None, "pattern": str | None, "density": float,
+                        "retrained": bool | None}  # fmt: skip
 
     @classmethod
     def _check_fields(cls, fields: dict[str, Any]) -> None:
         check_rows("table", fields["table"], ("layers", "structure", "pattern"))
         check_texts("metrics", fields["metrics"])
-        check_rows("slack", [{"slack": fields["slack"]}])
+        if not fields["table"] or not fields["metrics"] or not set(fields["metrics"]) <= set(fields["table"][0]):
+            raise WrongValue("table lacks a metric")
+
+    def _joined(self, other: DensityStudy) -> DensityStudy:
+        if self.slack != other.slack:
+            raise WrongValue(f"density study + density study: slack is {self.slack:g} and {other.slack:g}")
+        metrics = list(dict.fromkeys((*self.metrics, *other.metrics)))
+        return DensityStudy(self._joined_table(other), metrics, self.slack)
 
     @property
     @counts_subnormals

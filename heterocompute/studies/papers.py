@@ -18,12 +18,12 @@ from ..arrays.eie import encode_eie
 from ..base.errors import WrongValue, printable, shown
 from ..base.progress import Progress
 from ..base.regular import open_regular
-from ..base.texts import near_words
+from ..base.texts import counted, near_words
 from ..interop.onnx_run import OnnxNetwork
 from ..pruning.prune import prune
 from ..ptq.network import calibrate
+from ..report.results.tabular import Tabular
 from ..zoo import adder, digits
-from .storing import PLAIN, Stored, check_texts
 from .study import study
 
 Array = np.ndarray[Any, Any]
@@ -31,8 +31,8 @@ NETWORKS = {"digits": digits, "adder": adder}
 CALIBRATION = 128  # examples
 
 
-@dataclass(frozen=True)
-class PaperTable(Stored):
+@dataclass(frozen=True, repr=False)
+class PaperTable(Tabular):
     """The result of `reproduce_paper`; `save` writes a file that `load` reads.
 
     Attributes
@@ -54,16 +54,16 @@ class PaperTable(Stored):
     published: list[dict[str, Any]] = field(default_factory=list)
 
     kind = "table of a paper"
+    names = ("weights", "activations", "format", "method", "density", "name", "way", "vector", "scale_bits")
+    no_sum = "each paper has a table of its own"
 
     @classmethod
     def _check_fields(cls, fields: dict[str, Any]) -> None:
-        check_texts("texts", [fields[key] for key in ("paper", "model", "title", "summary")])
-        check_texts("columns", list(fields["columns"].values()))
-        cells = [value for row in fields["table"] for value in row.values()]
-        if not all(isinstance(cell, PLAIN) for cell in cells):
-            raise WrongValue("table has a cell that is neither a number nor a string")
-        if not isinstance(fields["published"], list):
-            raise WrongValue("published is not a list of records")
+        if not all(set(row) == set(fields["columns"]) for row in fields["table"]):
+            raise WrongValue("table has other columns than columns")
+
+    def __repr__(self) -> str:
+        return f"<PaperTable {self.title}: {counted(len(self.table), 'row')}>"
 
     @property
     def texts(self) -> set[str]:

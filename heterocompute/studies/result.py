@@ -10,14 +10,15 @@ from typing import Any
 from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..report import sensitivity, study as report, study_page
-from ..report.files import Tabular, write_figure, write_text
+from ..report.files import write_figure, write_text
 from ..report.plot import study_figure
+from ..report.results.checking import check_columns, check_rows, check_texts
+from ..report.results.tabular import Tabular
 from ..report.study import Judge
 from ..report.study_page import View, views_of
-from ..report.table import print_words, terminal
+from ..report.table import captured, print_words, terminal
 from .accumulators import savings
-from .joining import StudyDifference, difference, joined
-from .storing import Stored, check_rows, check_texts
+from .joining import StudyDifference, joined, key_of
 
 __all__ = ["Study"]
 
@@ -29,7 +30,7 @@ LOWER_IS_BETTER = set(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Study(Tabular, Stored):
+class Study(Tabular):
     """Hold the result of `heterocompute.study`; displays as a table in a terminal and in Jupyter.
 
     ``a + b`` joins studies of the same weights. ``a - b`` has the differences of the rows that both have. `save` writes
@@ -82,6 +83,9 @@ class Study(Tabular, Stored):
     notes: list[str] = field(default_factory=list)
 
     kind = "study"
+    names = report.TEXTS
+    difference = StudyDifference
+    columns_of_files = {"format": str, "bits": float, "bytes": int}
 
     def __post_init__(self) -> None:
         order = {name: i for i, name in enumerate(report.worst_first(self.layers))}
@@ -91,19 +95,24 @@ class Study(Tabular, Stored):
             costly = sensitivity.losses(self.alone, self.table[0], self._metric, more_is_better(self._metric))
             object.__setattr__(self, "alone", [row for _, row in costly])
 
-    @counts_subnormals
-    def __add__(self, other: object) -> Study:
-        return joined(self, other) if isinstance(other, Study) else NotImplemented
+    def _key(self, row: dict[str, Any]) -> tuple[Any, ...]:
+        return key_of(row)
 
-    @counts_subnormals
-    def __sub__(self, other: object) -> StudyDifference:
-        return difference(self, other) if isinstance(other, Study) else NotImplemented
+    def _name(self, row: dict[str, Any]) -> str:
+        return report.row_name(row)
+
+    def _joined(self, other: Study) -> Study:
+        return joined(self, other)
 
     @classmethod
     def _check_fields(cls, fields: dict[str, Any]) -> None:
         check_rows("table", fields["table"], TEXTS)
+        if not fields["table"] or not all(set(fields["metrics"]) <= row.keys() for row in fields["table"]):
+            raise WrongValue("table lacks a metric")
         check_rows("layers", fields["layers"], ("name", "format", "method"), ("shape",))
         check_rows("alone", fields["alone"], ("name", "format", "method"))
+        check_columns(fields["layers"], {"name": str, "shape": list[int], "format": str}, "layers")
+        check_columns(fields["alone"], {"name": str, "format": str}, "alone")
         check_texts("metrics", fields["metrics"])
         check_texts("notes", fields["notes"])
         for one in fields["histograms"]:
@@ -328,7 +337,7 @@ class Study(Tabular, Stored):
 
     @counts_subnormals
     def __repr__(self) -> str:
-        return report.captured(self.show)
+        return captured(self.show)
 
     @counts_subnormals
     def _repr_html_(self) -> str:

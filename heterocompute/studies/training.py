@@ -17,15 +17,16 @@ from ..base.keeping.results import KeptResults
 from ..base.lazy import renamed
 from ..base.progress import Progress, Steps
 from ..base.values import as_int, as_list, check_number
-from ..report.files import Tabular, write_text
+from ..report.files import write_text
 from ..report.page import page as whole_page, rows_html
+from ..report.results.checking import check_rows, to_json
+from ..report.results.tabular import Tabular
 from ..training.descent import batches as distorted, share_of
 from ..training.step.named import as_recipe
 from ..training.step.network import NetworkTrainer
 from ..training.step.recipe import Recipe
 from ..training.step.watching import Watch
 from ..zoo.network import Network
-from .storing import Stored, check_rows, check_texts
 
 __all__ = ["TrainingStudy", "study_training"]
 
@@ -44,7 +45,7 @@ COLORS = ("#222222", "#33658a", "#c1440e", "#3a7d44", "#8e5572", "#b08900", "#4f
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TrainingStudy(Tabular, Stored):
+class TrainingStudy(Tabular):
     """Hold the result of `heterocompute.study_training`. `save` writes a file that `load` reads.
 
     Attributes
@@ -69,33 +70,39 @@ class TrainingStudy(Tabular, Stored):
     notes: list[str] = field(default_factory=list)
 
     kind = "training study"
-
-    def __post_init__(self) -> None:
-        curves = {
-            name: [[math.nan if value is None else value for value in one] for one in several]
-            for name, several in self.curves.items()
-        }
-        object.__setattr__(self, "curves", curves)
-
-    def _stored(self) -> dict[str, Any]:
-        return {**super()._stored(), **self.to_dict()}
+    names = ("recipe",)
+    columns_of_files = {
+        "recipe": str, "accuracy": float, "spread": float | None, "loss": float | None, "skipped": int,
+        "departs": int | None, "layer": str | None, "tensor": str | None, "underflow": float | None,
+        "saturation": float | None,
+    }  # fmt: skip
 
     @classmethod
     def _check_fields(cls, fields: dict[str, Any]) -> None:
-        texts = ("recipe", "layer", "tensor")
-        check_rows("table", fields["table"], texts)
         names = [row["recipe"] for row in fields["table"]]
-        if not names or not all(isinstance(name, str) for name in names):
+        if not names:
             raise WrongValue("table has no recipes")
         for key in ("curves", "first_departure"):
-            if not isinstance(fields[key], dict) or list(fields[key]) != names:
+            if list(fields[key]) != names:
                 raise WrongValue(f"{key} has other names than the table")
         for several in fields["curves"].values():
-            if not isinstance(several, list) or not several or len({len(one) for one in several}) != 1:
+            if not several or len({len(one) for one in several}) != 1:
                 raise WrongValue("curves are no lists of one length")
-            check_rows("curves", [{"loss": value} for one in several for value in one])
-        check_rows("first_departure", [row for row in fields["first_departure"].values() if row is not None], texts)
-        check_texts("notes", fields["notes"])
+        departures = [row for row in fields["first_departure"].values() if row is not None]
+        check_rows("first_departure", departures, ("layer", "tensor"))
+
+    def _joined(self, other: TrainingStudy) -> TrainingStudy:
+        for name in self.curves.keys() & other.curves.keys():
+            if to_json(self.curves[name]) != to_json(other.curves[name]):
+                raise WrongValue(f"training study + training study: {name} has other curves: another model or data")
+        notes = list(dict.fromkeys((*self.notes, *other.notes)))
+        departures = {**other.first_departure, **self.first_departure}
+        table = self._joined_table(other)
+        curves = {**other.curves, **self.curves}
+        ordered = [row["recipe"] for row in table]
+        return TrainingStudy(
+            table, {name: curves[name] for name in ordered}, {name: departures[name] for name in ordered}, notes
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table, curves, departures and notes; NaN is None.

@@ -13,6 +13,7 @@ from ...report.numbers import quantity
 from ...report.table import Column
 from ..options import Options
 from ..parts import (
+    ProgressBar,
     UsageError,
     add_selection,
     add_threads,
@@ -60,6 +61,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--evaluations", "N", "maximum number of evaluations", type=int)
     add("--shrinkage", "S", type=float)
     add("--mix", None, "then also try mixtures of the best recipe that fails with the answer")
+    add("--keep", "PATH", "file of results: scores are added to it, and those in it are not computed again, so an "
+        "interrupted command continues")  # fmt: skip
+    add("--save", "PATH", "also write the result as JSON, for hc.ptq.Gate.load")
     add_selection(parser)
     add_threads(parser)
     add.common("--csv")
@@ -91,9 +95,13 @@ def run(arguments: argparse.Namespace) -> int:
             weights, arguments.ladder, function_of(arguments.evaluate, "--evaluate"), arguments.at_least, run,
             arguments.method, arguments.evaluations, arguments.include or None, arguments.exclude or None,
             arguments.mix, 0.0 if arguments.shrinkage is None else arguments.shrinkage,
+            progress.update, arguments.keep,
         )  # fmt: skip
 
-    weights, gate = interruptible(work)
+    with ProgressBar("convert-model", arguments.input) as progress:
+        weights, gate = interruptible(work)
+    if arguments.save:
+        gate.save(arguments.save)
     if gate.passed:
         save(arguments.output, weights)
     if arguments.csv:

@@ -75,7 +75,11 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--activations", "F", "format of the activations, for the budgets on a device", type=one_format)
     add_selection(search)
     add_threads(search)
-    add("--save --out", "PATH", "write the recipe as TOML, for quantize and ptq --recipe")
+    add(
+        "--save --out",
+        "PATH",
+        "write the recipe as TOML, for quantize and ptq --recipe; PATH.json: the whole plan, for hc.ptq.Plan.load",
+    )
     add("--keep", "PATH", "file of results: they are added to it, and those in it are not computed again, so an "
         "interrupted command continues")  # fmt: skip
     add.common("--csv")

@@ -12,7 +12,7 @@ import math
 import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +21,9 @@ from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import near_words
 from ...base.values import Rng, as_int, as_list, check_count, is_several, seed_from
 from ...base.workers import Workers, checked_workers, in_workers
-from ...report.files import Tabular, write_figure
+from ...report.files import write_figure
 from ...report.hardware import front_figure
+from ...report.results.tabular import Tabular
 from ..network.graph import Network
 from ..network.lookup import as_network
 from .design import DATAFLOWS, Design
@@ -76,6 +77,26 @@ class Exploration(Tabular):
     refused: list[dict[str, Any]] = field(default_factory=list)
     metrics: tuple[str, ...] = ()
     names: tuple[str, ...] = (*FIELDS, "format")
+
+    kind = "exploration"
+
+    @classmethod
+    def _check_fields(cls, fields: dict[str, Any]) -> None:
+        names = {name.removeprefix("-") for name in fields["objective"]}
+        if not fields["objective"] or not all(names <= set(row) for row in fields["table"]) or not fields["table"]:
+            raise WrongValue("table lacks a column of the objective")
+
+    def _joined(self, other: Exploration) -> Exploration:
+        if (self.networks, self.objective) != (other.networks, other.objective):
+            raise WrongValue("exploration + exploration: other networks or another objective")
+        names = tuple(dict.fromkeys((*self.names, *other.names)))
+        table = replace(self, names=names)._joined_table(other)
+        table.sort(key=lambda row: [_value(row, name) for name in self.objective])
+        known = {self._key(row) for row in self.refused}
+        refused = [*self.refused, *(row for row in other.refused if self._key(row) not in known)]
+        return Exploration(
+            self.networks, self.objective, table, refused, tuple(dict.fromkeys((*self.metrics, *other.metrics))), names
+        )
 
     @property
     def varied(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ A figure is a row of a TOML file; a new one needs no code if a model function fo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cache
 from html import escape
@@ -13,10 +14,12 @@ from typing import Any
 
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.notebooks.shown import Shown
+from ...base.progress import Progress
 from ...base.texts import counted, near_words
 from ...base.toml_text import read_toml
 from .figure import KINDS, STATUSES, PublishedFigure, as_written, read_printed
 from .models import MODELS
+from .reproduction import Reproduction
 
 FOLDER = Path(__file__).with_name("sources")
 SOURCE = {"title", "version", "process", "voltage", "topic", "machine"}
@@ -35,6 +38,30 @@ class PublishedFigures(Shown, list[PublishedFigure]):
     >>> hw.published("tpu-v1-isca-2017/peak")
     <1 published figure of tpu_v1>
     """
+
+    def reproduce(
+        self, progress: Progress | bool | None = None, keep: str | os.PathLike[str] | None = None
+    ) -> Reproduction:
+        """Compute all figures of the list, as a table that can be saved and compared.
+
+        Parameters
+        ----------
+        progress : callable or bool, optional
+            As in `heterocompute.study`.
+        keep : path, optional
+            File of results: each figure is appended when it is known, and not computed again by this version.
+
+        Returns
+        -------
+        Reproduction
+
+        Examples
+        --------
+        >>> from heterocompute import hardware as hw
+        >>> hw.published("tpu-v1-isca-2017/peak").reproduce().table[0]["status"]
+        'reproduced'
+        """
+        return Reproduction.of(self, progress, keep)
 
     def __repr__(self) -> str:
         topics = list(dict.fromkeys(one.topic for one in self))

@@ -13,7 +13,8 @@ import torch
 
 from ...base.float_env import counts_subnormals
 from ...formats import format as parse_format
-from ...report.files import Row, Tabular
+from ...report.files import Row
+from ...report.results.tabular import Tabular
 from ...report.table import Column, print_table, print_words, terminal, width_of
 from .walk import Layer, every_layer
 
@@ -45,6 +46,10 @@ class Summary(Tabular):
 
     table: list[Row]
     others: int
+
+    kind = "summary"
+    names = ("name",)
+    no_sum = "one model has one summary"
 
     @property
     def before(self) -> int:
