@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..base.errors import printable, shown
-from ..base.texts import read_small
+from ..base.texts import counted, read_small
+from ..report.table import can_steer
 from .options import REPEATED, Options
 from .parts import (
     ProgressBar,
@@ -28,6 +29,7 @@ from .parts import (
 
 MAX_TEXT = 64 << 20  # bytes
 MAX_TEMPLATE = 1 << 20
+EVERY = 16  # tokens between two lines about the KL divergence without a terminal
 NOTICED = 1.1  # gains below it are not worth a hint
 WORDS = "/reset forgets the conversation, /exit ends"
 
@@ -190,8 +192,9 @@ def _register_chat(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--stop", "TEXT", "text that ends an answer; repeatable", **REPEATED)
     add("--template", "FILE", "chat template, instead of that of the model")
     add("--template-name", "NAME", "one of several chat templates of the model; default: default")
-    add("--against", None, "also show the answer of the stored network, and how far the first one differs",
-        choices=("stored",))  # fmt: skip
+    add("--now", "TIME", "time that the chat template is told, such as 2026-07-01T12:00; default: that of this machine")
+    add("--against", None, "also show the answer of the stored network, and, while the first one is written, how far "
+        "it differs", choices=("stored",))  # fmt: skip
     add_threads(chat)
 
 
@@ -214,14 +217,14 @@ def talk(arguments: argparse.Namespace) -> int:
         from ..zoo.llm.chat.conversation import Chat  # 16 ms
 
         net = language_model(arguments.model)
-        net.chat_ids([{"role": "user", "content": ""}], template, arguments.template_name)  # fails early
+        net.chat_ids([{"role": "user", "content": ""}], template, arguments.template_name, arguments.now)  # fails early
         weights = None
         if arguments.format is not None or recipe is not None:
             with ProgressBar("chat", arguments.model) as progress:
                 weights = net.quantized(arguments.format, progress.update, recipe)
         return Chat(
             net, weights, arguments.activations, arguments.kv_cache, arguments.tokens, sampling, arguments.system,
-            arguments.stop, template, arguments.template_name, against=arguments.against is not None,
+            arguments.stop, template, arguments.template_name, arguments.now, against=arguments.against is not None,
         )  # fmt: skip
 
     chat = interruptible(opened)
@@ -251,7 +254,7 @@ def _one_message(chat: Any, arguments: argparse.Namespace) -> int:
     found = {"messages": chat.messages, "text": answer, "tokens": chat.tokens}
     found |= {"seconds": time.perf_counter() - begun}
     if arguments.against is not None:
-        found |= {"stored": chat.stored, "kl": chat.kl, "agreement": chat.agreement}
+        found |= {"stored": chat.stored, "kl": chat.kl, "agreement": chat.agreement, "kl_of_tokens": chat.kl_of_tokens}
     return print_json(found)
 
 
@@ -265,12 +268,18 @@ def _asked() -> str | None:
 
 def _answer(chat: Any, text: str, arguments: argparse.Namespace) -> None:
     """Print an answer piece by piece, and below it its speed and, if asked, the other answer."""
-    first, last = 0.0, 0.0
+    first, last, status = 0.0, 0.0, Status() if arguments.against is not None else None
     with standard_output():
         for piece in chat.say(text):
             last = time.perf_counter()
             first = first or last
+            if status is not None:
+                status.clear()
             print(visible(piece), end="", flush=True)
+            if status is not None:
+                status.show(chat)
+        if status is not None:
+            status.clear()
         print(flush=True)
     if arguments.against is not None:
         print_line(f"stored: {visible(chat.stored)}")
@@ -283,6 +292,33 @@ def _answer(chat: Any, text: str, arguments: argparse.Namespace) -> None:
             if gain is not None and gain > NOTICED:
                 faster = f"; --activations int8 is {gain:.1f} x as fast, measured on one token"
         note(f"{(chat.tokens - 1) / (last - first):.1f} tokens/s{faster}")
+
+
+class Status:
+    """The KL divergence while an answer is written: in the line below it, or a line per some tokens without a terminal.
+
+    The terminal keeps the position of the answer: IND makes room for a line, DECSC and DECRC store the cursor.
+    """
+
+    def __init__(self) -> None:
+        self._below, self._told = can_steer(sys.stdout), 0
+
+    def show(self, chat: Any) -> None:
+        """Tell the divergence of the last token and the mean so far."""
+        each = chat.kl_of_tokens
+        if not each:
+            return
+        text = f"KL {each[-1]:.3g} nats, mean {chat.kl:.3g} of {counted(len(each), 'token')}"
+        if self._below:
+            print(f"\x1bD\x1b[A\x1b7\x1b[B\r\x1b[2K\x1b[2m{text}\x1b[0m\x1b8", end="", flush=True)
+        elif len(each) >= self._told + EVERY:
+            self._told = len(each)
+            note(text)
+
+    def clear(self) -> None:
+        """Erase the line, before the answer goes on."""
+        if self._below:
+            print("\x1b[J", end="", flush=True)
 
 
 def visible(text: str) -> str:

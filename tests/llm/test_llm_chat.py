@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
-from datetime import datetime
+import re
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import made
 import numpy as np
 import pytest
+from common import bad_argument
 
 import heterocompute as hc
 from heterocompute.cli import main
@@ -52,6 +54,25 @@ def test_messages_become_the_prompt_of_the_template(net: Any) -> None:
     assert net.chat_ids(ASKED, template_name="tool").tolist() == net.tokenizer.encode("hello!", special=False)
     own = net.chat_ids(ASKED, "{{ strftime_now('%d %b %Y') }}", now=datetime(2026, 3, 1))
     assert own.tolist() == net.tokenizer.encode("01 Mar 2026", special=False)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_now_fixes_the_time_of_templates(net: Any, seed: int) -> None:
+    at = datetime(2001, 1, 1) + timedelta(minutes=int(np.random.default_rng(seed).integers(1 << 24)))
+    template = "{{ strftime_now('%Y-%m-%d %H:%M') }}"
+    for now in (at, at.isoformat(), at.isoformat(" ", "minutes")):
+        ids = net.chat_ids(ASKED, template, now=now)
+        assert ids.tolist() == net.tokenizer.encode(at.strftime("%Y-%m-%d %H:%M"), special=False)
+        options = {"template": template, "tokens": 4}
+        assert net.generate(messages=ASKED, now=now, **options) == net._text(net.generate(ids, 4), ids)
+    today = net.tokenizer.decode(net.chat_ids(ASKED, "{{ strftime_now('%Y') }}"))
+    assert today.strip() == str(datetime.now().year)  # the default is the time of this machine
+    with bad_argument(ValueError, "now", "value"):
+        net.generate(messages=ASKED, now="yesterday")
+    with bad_argument(TypeError, "now", "type"):
+        net.generate(messages=ASKED, now=3)
+    with bad_argument(ValueError, "now", "value"):
+        net.generate("hello", now=at)
 
 
 def test_a_folder_has_templates_in_several_places(tmp_path: Path) -> None:
@@ -196,6 +217,13 @@ def test_an_answer_is_compared_with_the_stored_network(net: Any) -> None:
     one = Chat(net, net.quantized("int3"), tokens=1, against=True)
     list(one.say("hello"))
     assert one.kl == pytest.approx(hc.kl_divergence(*both), rel=1e-4)
+    told = Chat(net, net.quantized("int3"), tokens=8, against=True)
+    lengths, means = [], []
+    for _ in told.say("hello"):
+        lengths.append(len(told.kl_of_tokens))
+        means.append(told.kl)
+        assert means[-1] == pytest.approx(np.mean(told.kl_of_tokens))
+    assert lengths[0] < lengths[-1] and means[-1] == pytest.approx(chat.kl)  # known while the answer is written
     same = Chat(net, tokens=8, against=True)
     assert "".join(same.say("hello")) == same.stored and same.kl == 0 and same.agreement == 1
 
@@ -225,6 +253,7 @@ def test_the_command_answers_standard_input(
     code, out, err = answered("--json", "--format", "int4", "--against", "stored")
     found = json.loads(out)
     assert code == 0 and found["messages"][0] == ASKED[0] and found["kl"] > 0 and found["tokens"] > 0
+    assert np.mean(found["kl_of_tokens"]) == pytest.approx(found["kl"]) and len(found["kl_of_tokens"]) > 1
     for gain, hint in (
         (2.96, "; --activations int8 is 3.0 x as fast, measured on one token\n"),
         (1.05, "\n"),
@@ -237,6 +266,16 @@ def test_the_command_answers_standard_input(
     assert answered("--activations", "int8")[2].endswith("tokens/s\n")
     code, out, err = answered("--format", "int4", "--against", "stored")
     assert code == 0 and "stored: " in out and "nats a token" in err
+    monkeypatch.setattr("heterocompute.cli.language.EVERY", 3)
+    lines = answered("--format", "int4", "--against", "stored")[2].splitlines()
+    told = [line.rpartition(" of ")[2] for line in lines if line.startswith("KL ") and " mean " in line]
+    assert told == ["3 tokens", "6 tokens"]
+    template = path.with_name("now.jinja")
+    template.write_text("{{ strftime_now('%d %b %Y') }}")
+    dated = [answered("--template", str(template), "--now", now, "--json")[1] for now in ("2026-03-01", "2026-03-02")]
+    assert json.loads(dated[0])["text"] != json.loads(dated[1])["text"]
+    code, _, err = answered("--now", "soon")
+    assert code == 1 and "now is 'soon', expected a time such as '2026-07-01T12:00'" in err
     assert answered(text=" ")[0] == 2 and answered("--against", "stored")[0] == 2
     assert answered("--seed", "-1")[0] == 2
     code, _, err = answered("--top-p", "2")
@@ -261,3 +300,16 @@ def test_a_terminal_has_commands(
     assert main(["chat", str(path), "--tokens", "6"]) == 0
     first, second = capsys.readouterr().out.rstrip("\n").split("\n")[-2:]
     assert first and second
+
+
+def test_the_divergence_is_in_the_line_below_the_answer(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("heterocompute.cli.language.can_steer", lambda file: True)
+    monkeypatch.setattr("sys.stdin", io.StringIO("hello\n"))
+    assert main(["chat", str(path), "--tokens", "8", "--format", "int3", "--against", "stored"]) == 0
+    out = capsys.readouterr().out
+    told = re.findall(r"\x1bD\x1b\[A\x1b7\x1b\[B\r\x1b\[2K\x1b\[2m(KL [^\x1b]*)\x1b\[0m\x1b8", out)
+    assert len(told) > 1 and told[-1].startswith("KL ") and " nats, mean " in told[0]
+    left = re.sub(r"\x1bD\x1b\[A\x1b7.*?\x1b8|\x1b\[J", "", out, flags=re.DOTALL)
+    assert "\x1b" not in left and left.splitlines()[-1].startswith("stored: ")

@@ -140,6 +140,7 @@ class LanguageModel(Model):
         min_p: float | None = None,
         template: str | None = None,
         template_name: str | None = None,
+        now: datetime | str | None = None,
         rng: Rng = None,
     ) -> Any:
         """Generate a continuation of a prompt, or the answer to messages.
@@ -168,6 +169,9 @@ class LanguageModel(Model):
             from those of at least `min_p` times the largest share.
         template, template_name : str, optional
             The text of another chat template, and the name of one of several in the model. Default: ``"default"``.
+        now : datetime or str, optional
+            The time that the chat template is told by ``strftime_now``, such as ``"2026-07-01T12:00"``. Default: the
+            time of this machine, so that prompts differ from day to day.
         rng : int or numpy.random.Generator, optional
             In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
 
@@ -198,11 +202,12 @@ class LanguageModel(Model):
         stops, is_streamed = stops_of(stop, "generate"), check_flag("generate", "stream", stream)
         if (prompt is None) == (messages is None):
             raise WrongValue("generate: prompt and messages are both given or both missing, expected one of them")
+        given = ("template", template), ("template_name", template_name), ("now", now)
         Run(self, way, 1)  # refuses names and formats, even if no token is asked for
         if messages is not None:
-            ids = self.chat_ids(messages, template, template_name)
-        elif template is not None or template_name is not None:
-            raise WrongValue("generate: template is given without messages, expected both")
+            ids = self.chat_ids(messages, template, template_name, now)
+        elif (name := next((key for key, value in given if value is not None), None)) is not None:
+            raise WrongValue(f"generate: {name} is given without messages, expected both")
         if messages is None and is_list(prompt, equal=True):
             is_several, sequences = True, sequences_of(self, prompt, "generate: prompt")
         else:
@@ -230,7 +235,7 @@ class LanguageModel(Model):
         messages: object,
         template: str | None = None,
         template_name: str | None = None,
-        now: datetime | None = None,
+        now: datetime | str | None = None,
     ) -> IntArray:
         """Return the tokens of messages by the chat template of the model.
 
@@ -238,7 +243,7 @@ class LanguageModel(Model):
         ----------
         messages, template, template_name
             As in `generate`.
-        now : datetime, optional
+        now : datetime or str, optional
             The time that templates are told. Default: that of this machine.
 
         Returns

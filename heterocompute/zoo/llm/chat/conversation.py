@@ -106,17 +106,21 @@ class Compared:
         Mean of KL(stored || this network) in nats.
     agreement : float or None
         Fraction of tokens that both find most likely.
+    each : list of float
+        KL(stored || this network) of each token, in nats.
     """
 
     def __init__(self, stored: Following) -> None:
         self._stored, self._count, self._kl, self._same = stored, 0, 0.0, 0
+        self.each: list[float] = []
 
     @counts_subnormals
     def watch(self, ids: IntArray, logits: FloatArray) -> None:
         """Add the logits after some tokens."""
         stored = self._stored.after(ids)
         self._count += 1
-        self._kl += kl_divergence(stored[None], logits[None])
+        self.each.append(kl_divergence(stored[None], logits[None]))
+        self._kl += self.each[-1]
         self._same += int(stored.argmax() == logits.argmax())
 
     @property
@@ -161,7 +165,7 @@ class Chat:
         self, net: LanguageModel, weights: Mapping[str, Any] | None = None, activations: object = None,
         kv_cache: object = None, tokens: int = 512, sampling: Sampling = GREEDY, system: str | None = None,
         stop: Sequence[str] = (), template: str | None = None, template_name: str | None = None,
-        now: datetime | None = None, against: bool = False,
+        now: datetime | str | None = None, against: bool = False,
     ) -> None:  # fmt: skip
         self._net, self._n, self._sampling, self._stop = net, tokens, sampling.checked("chat"), tuple(stop)
         self._template, self._now = (template, template_name), now
@@ -180,8 +184,13 @@ class Chat:
 
     @property
     def kl(self) -> float | None:
-        """Mean KL(stored || this network) over the tokens of the last answer, in nats."""
+        """Mean KL(stored || this network) over the tokens of the last answer so far, in nats."""
         return None if self._compared is None else self._compared.kl
+
+    @property
+    def kl_of_tokens(self) -> list[float]:
+        """KL(stored || this network) of each token of the last answer, in nats; it grows while `say` yields."""
+        return [] if self._compared is None else list(self._compared.each)
 
     @property
     def agreement(self) -> float | None:

@@ -113,15 +113,38 @@ def check_messages(messages: object, caller: str) -> list[dict[str, Any]]:
     return found
 
 
+def time_of(now: Any, caller: str) -> datetime | None:
+    """Return the time that a template is told; None: that of this machine.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `now` is neither a datetime nor a text such as ``"2026-07-01"`` or ``"2026-07-01T12:00"``.
+
+    Examples
+    --------
+    >>> time_of("2026-07-01", "generate")
+    datetime.datetime(2026, 7, 1, 0, 0)
+    """
+    if now is None or isinstance(now, datetime):
+        return now
+    if not isinstance(now, str):
+        raise WrongType(f"{caller}: now is {shown(now)}, expected a datetime or a text such as '2026-07-01T12:00'")
+    try:
+        return datetime.fromisoformat(now)
+    except ValueError:
+        raise WrongValue(f"{caller}: now is {shown(now)}, expected a time such as '2026-07-01T12:00'") from None
+
+
 def prompt_of(
     net: Any, messages: object, template: str | None = None, template_name: str | None = None,
-    now: datetime | None = None, caller: str = "generate",
+    now: datetime | str | None = None, caller: str = "generate",
 ) -> str:  # fmt: skip
     """Return the text of messages by the template of a model; see `LanguageModel.generate`.
 
     Parameters
     ----------
-    now : datetime, optional
+    now : datetime or str, optional
         The time that the template is told. Default: that of this machine.
     """
     given = check_messages(messages, caller)
@@ -130,7 +153,7 @@ def prompt_of(
     found, special = templates_of(net.path)
     source = chosen(net.path, found, template_name) if template is None else template
     values = {**special, "messages": given, "tools": None, "documents": None, "add_generation_prompt": True}
-    return rendered(source, values, now, f"{caller}: the chat template of {printable(net.path)}")
+    return rendered(source, values, time_of(now, caller), f"{caller}: the chat template of {printable(net.path)}")
 
 
 def rendered(source: str, values: Mapping[str, Any], now: datetime | None, what: str) -> str:
