@@ -15,6 +15,42 @@ LOGGER = "heterocompute"
 SILENT, INTERVAL = 2.0, 1.0  # seconds before and between lines of a bar that nobody asked for
 
 
+def reported(progress: Progress | bool | None, name: str, total: int = 0) -> Progress | None:
+    """Return what a caller asks for with ``progress=`` as a function, or None.
+
+    Parameters
+    ----------
+    progress : callable, bool or None
+        ``progress(done, total, text)``; True: a bar of tqdm; False: nothing; None: a bar in notebooks.
+    name : str
+        The function, for errors and the bar.
+    total : int
+        Steps, if they are known already.
+
+    Raises
+    ------
+    TypeError
+        `progress` is something else.
+    ImportError
+        A bar is asked for and tqdm is not installed.
+
+    Examples
+    --------
+    >>> reported(False, "study") is None, reported(print, "study") is print
+    (True, True)
+    """
+    if progress is not None and not isinstance(progress, bool) and not callable(progress):
+        raise WrongType(f"{name}: progress is {shown(progress)}, expected a function, True, False or None")
+    if progress is True:
+        found = bar(name, total)
+        if found is None:
+            raise ImportError(f"{name}: progress=True needs tqdm: pip install tqdm")
+        return found
+    if progress is None:
+        return bar(name, total, SILENT) if in_notebook() else None
+    return progress or None
+
+
 class Steps:
     """Tell the caller how far the work is.
 
@@ -25,18 +61,8 @@ class Steps:
     """
 
     def __init__(self, total: int, progress: Progress | bool | None, name: str = "study") -> None:
-        if progress is not None and not isinstance(progress, bool) and not callable(progress):
-            raise WrongType(f"{name}: progress is {shown(progress)}, expected a function, True, False or None")
         self.done, self.total, self.name = 0, total, name
-        self.progress: Progress | None
-        if progress is True:
-            self.progress = bar(name, total)
-            if self.progress is None:
-                raise ImportError(f"{name}: progress=True needs tqdm: pip install tqdm")
-        elif progress is None:
-            self.progress = bar(name, total, SILENT) if in_notebook() else None
-        else:
-            self.progress = progress or None
+        self.progress = reported(progress, name, total)
 
     def __call__(self, text: str) -> None:
         logging = sys.modules.get("logging")  # a caller who wants messages has imported it

@@ -11,7 +11,7 @@ from typing import Any
 from ..arrays.layout import Entry
 from ..base.errors import WrongValue
 from ..base.float_env import call_back, counts_subnormals
-from ..base.progress import Progress
+from ..base.progress import Progress, reported
 from ..base.tensors import Tensors
 from ..base.texts import quoted
 from ..base.workers import Workers
@@ -46,7 +46,7 @@ def quantize_checkpoint(
     exclude: str | Iterable[str] = (),
     recipe: str | os.PathLike[str] | Mapping[str, str | Format | None] | None = None,
     axis: Axis | Mapping[str, Axis] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     fake: bool = False,
     workers: Workers = None,
     resume: bool = True,
@@ -88,8 +88,9 @@ def quantize_checkpoint(
         The reduction axes. Default: the axes that Gemm and MatMul of an ONNX file sum over; otherwise (2, 3, 1) for 4-D
         tensors, (2, 1) for 1-D convolution filters (K, C, S) whose last axis is at most 31 long, and -1 for all
         remaining tensors.
-    progress : callable, optional
-        ``progress(done_bytes, all_bytes, name)``, before each tensor and at the end.
+    progress : callable or bool, optional
+        ``progress(done_bytes, all_bytes, name)``, before each tensor and at the end. True: a bar of tqdm. False:
+        nothing. Default: a bar in notebooks.
     fake : bool
         Write the rounded values as plain tensors of the original dtype (fp8: float32) instead of codes. Any framework
         loads them. 16-bit dtypes round them once more.
@@ -195,7 +196,7 @@ def prune_checkpoint(
     exclude: str | Iterable[str] = (),
     recipe: str | os.PathLike[str] | Mapping[str, str | Format | Zeros | None] | None = None,
     axis: Axis | Mapping[str, Axis] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     needed: bool = False,
     workers: Workers = None,
     resume: bool = True,
@@ -265,7 +266,7 @@ def dequantize_checkpoint(
     in_path: str | os.PathLike[str],
     out_path: str | os.PathLike[str],
     dtype: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     layout: str | None = None,
     needed: bool = False,
     workers: Workers = None,
@@ -284,7 +285,7 @@ def dequantize_checkpoint(
         Of what was packed; ``"f32"``, ``"f16"``, ``"bf16"``, ``"f64"`` are the same. By default each has the dtype
         that it had before it was packed, where that is one of these, else float32. Values are rounded to float32
         once, then to this.
-    progress : callable, optional
+    progress : callable or bool, optional
         As in `quantize_checkpoint`.
     layout : str, optional
         The program that has packed what `in_path` holds, as of `load`; by default the one that its configuration
@@ -431,13 +432,13 @@ def _refuse_packed(reader: Tensors, held: Mapping[str, Entry | None], patterns: 
 
 @counts_subnormals
 def inspect(
-    path: str | os.PathLike[str], progress: Progress | None = None, layout: str | None = None
+    path: str | os.PathLike[str], progress: Progress | bool | None = None, layout: str | None = None
 ) -> list[dict[str, Any]]:
     """Describe the tensors of a checkpoint, reading one at a time.
 
     Parameters
     ----------
-    progress : callable, optional
+    progress : callable or bool, optional
         As in `quantize_checkpoint`.
     layout : str, optional
         As in `dequantize_checkpoint`: weights as that program knows them, not the tensors that stand for them.
@@ -467,6 +468,7 @@ def inspect(
     >>> inspect(path)
     [{'name': 'w', 'dtype': 'float16', 'shape': [1, 3], 'format': None, 'bytes': 6, 'min': -2.0, 'max': 1.0, 'nan': 1}]
     """
+    progress = reported(progress, "inspect")
     with reader_of(path) if layout is None else foreign_reader(path, layout) as reader:
         found, _ = entries(reader)
         total = sum(reader.info(name).nbytes for name in reader.names)

@@ -17,7 +17,7 @@ from typing import Any
 from ..base.container import numpy_dtype
 from ..base.errors import WrongValue, printable, shown
 from ..base.float_env import counts_subnormals
-from ..base.progress import Progress
+from ..base.progress import Progress, reported
 from ..base.texts import counted, quoted
 from ..base.values import check_flag
 from ..base.workers import Workers
@@ -57,7 +57,7 @@ def convert_checkpoint(
     layout: str,
     lossy: str | Format | None = None,
     source: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     workers: Workers = None,
     resume: bool = True,
     shard_size: int | str | None = "5GB",
@@ -142,7 +142,7 @@ def convert_checkpoint(
         if not reader.weights:
             raise WrongValue(f"{printable(reader.path)}: no weight is quantized in a layout that is read: to quantize "
                              "them use quantize_checkpoint")  # fmt: skip
-        plans = Conversion(target, rounding).plans(reader, in_path, progress, work.workers)
+        plans = Conversion(target, rounding).plans(reader, in_path, reported(progress, caller), work.workers)
         rows = [_row(reader, name, plans.get(name), target) for name in reader.names]
         infos, found, skipped, named = reader.infos, reader.layout, dict(reader.skipped), reader.config
         why_not_renamed = reader.why_not_renamed

@@ -405,7 +405,7 @@ def _run(work: Work, shards: Sequence[Shard], done: int, total: int) -> None:
 
     def shifted(begin: int) -> Progress | None:
         progress = work.progress
-        return None if progress is None else lambda now, _, name: progress(begin + now, total, name)
+        return (lambda now, _, name: progress(begin + now, total, name)) if callable(progress) else None
 
     if is_serial(work.workers):
         for shard in shards:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back
-from ..base.progress import Progress
+from ..base.progress import Progress, reported
 from ..base.rereading import as_check
 from ..base.values import as_int
 from ..base.workers import Workers, checked_workers
@@ -62,17 +62,18 @@ class Work:
     part: Any = None
     check: str = "sample"
     caller: str = "quantize_checkpoint"  # the function that errors name
-    progress: Progress | None = None
+    progress: Progress | bool | None = None
     # called when the output has its name, while a run that is begun again would still know the output as its own
     finished: Callable[[], None] | None = None
     receiver: Receiver | None = field(default_factory=_RECEIVER.get)
 
     def report(self, done: int, total: int, name: str = "") -> None:
         """Report progress, if somebody wants to know."""
-        if self.progress:
+        if callable(self.progress):
             call_back(self.progress, done, total, name)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "progress", reported(self.progress, self.caller))
         object.__setattr__(self, "part", None if self.part is None else part_of(self.part, self.caller))
         object.__setattr__(self, "workers", checked_workers(self.workers, self.caller))
         as_check(self.check, self.caller)

@@ -18,7 +18,7 @@ from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.lazy import renamed
 from ..base.texts import quoted
-from ..base.values import check_text
+from ..base.values import Rng, check_text, seed_from
 from ..files.selection import unknown
 from ..formats import Format
 from ..products.arguments import as_format
@@ -42,6 +42,7 @@ def fake_quantize(
     clip: Any = None,
     rounding: str = "nearest",
     seed: object = 0,
+    rng: Rng = None,
 ) -> Any:
     """Round an array to a format; its gradient goes straight through where the value is in range.
 
@@ -53,6 +54,8 @@ def fake_quantize(
         As in `heterocompute.training.fake_quantize`, which states the gradient of each format.
     seed : int or jax.Array
         From 0 to 2^64 - 1; an array of one integer, such as a step that is traced, counts as uint32.
+    rng : int or numpy.random.Generator, optional
+        In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
 
     Returns
     -------
@@ -109,7 +112,7 @@ def fake_quantize(
 
     rounding_of = jax.custom_jvp(forward)
     rounding_of.defjvp(along)
-    return rounding_of(x, words_of(seed, jnp, "fake_quantize"))[0]
+    return rounding_of(x, words_of(seed_from("fake_quantize", seed, rng), jnp, "fake_quantize"))[0]
 
 
 def linear(x: Any, q: QuantizedArray, bias: object = None, dtype: Any = None) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import WrongType, WrongValue
-from ..base.values import check_flag, check_text
+from ..base.values import Rng, check_flag, check_text, seed_from
 from ..training.step.attention import AttentionState, attended, attention_forward
 from ..training.step.layer import LayerState
 from ..training.step.named import as_recipe
@@ -20,7 +20,7 @@ from .jax_host import Call, imported, on_the_host, words_of
 F32 = np.dtype(np.float32)
 
 
-def linear_in(x: Any, w: Any, recipe: Recipe | str, seed: object = 0, layer: str = "") -> Any:
+def linear_in(x: Any, w: Any, recipe: Recipe | str, seed: object = 0, layer: str = "", rng: Rng = None) -> Any:
     """Compute x w^T in the formats of a recipe; so are both matmuls of its gradient.
 
     Parameters
@@ -76,11 +76,20 @@ def linear_in(x: Any, w: Any, recipe: Recipe | str, seed: object = 0, layer: str
 
     shape = (int(np.prod(x.shape[:-1])), w.shape[0])
     function = _differentiable("linear_in", product, gradients, shape)
-    return function(words_of(seed, jnp, "linear_in"), x.reshape(-1, x.shape[-1]), w).reshape(*x.shape[:-1], len(w))
+    return function(
+        words_of(seed_from("linear_in", seed, rng), jnp, "linear_in"), x.reshape(-1, x.shape[-1]), w
+    ).reshape(*x.shape[:-1], len(w))
 
 
 def attention_in(
-    q: Any, k: Any, v: Any, recipe: Recipe | str, causal: bool = False, seed: object = 0, layer: str = ""
+    q: Any,
+    k: Any,
+    v: Any,
+    recipe: Recipe | str,
+    causal: bool = False,
+    seed: object = 0,
+    layer: str = "",
+    rng: Rng = None,
 ) -> Any:
     """Compute attention in the formats of a recipe; so are the four matmuls of its gradient.
 
@@ -140,7 +149,7 @@ def attention_in(
         return attended(state(number), causal, *arrays)[1:]
 
     function = _differentiable("attention_in", output, gradients, (*q.shape[:-1], v.shape[-1]))
-    return function(words_of(seed, jnp, "attention_in"), q, k, v)
+    return function(words_of(seed_from("attention_in", seed, rng), jnp, "attention_in"), q, k, v)
 
 
 def _differentiable(name: str, value: Callable[..., Any], gradients: Callable[..., Any], shape: tuple[int, ...]) -> Any:

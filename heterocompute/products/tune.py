@@ -12,6 +12,8 @@ import numpy as np
 from ..base import runtime
 from ..base.devices import A_DEVICE
 from ..base.errors import WrongType, WrongValue, shown
+from ..base.float_env import call_back
+from ..base.progress import Progress, reported
 from ..base.runtime import use
 from ..base.values import as_real
 from . import tuned
@@ -25,7 +27,13 @@ FEWEST_ROUNDS = 3
 FUNCTIONS: dict[str, Callable[..., Any]] = {"matmul": matmul, "linear": linear, "conv2d": conv2d}
 
 
-def tune(function: object, *arguments: object, seconds: float = 0.5, **options: object) -> Explanation:
+def tune(
+    function: object,
+    *arguments: object,
+    seconds: float = 0.5,
+    progress: Progress | bool | None = None,
+    **options: object,
+) -> Explanation:
     """Time every available path of a matmul or convolution on this machine, and keep the fastest.
 
     Parameters
@@ -36,6 +44,9 @@ def tune(function: object, *arguments: object, seconds: float = 0.5, **options: 
         Arguments of a typical call. Shapes, formats, layouts and the settings of `use` matter; the values hardly do.
     seconds : float
         Approximate measuring time. Each path runs at least three times.
+    progress : callable or bool, optional
+        Called as ``progress(done, total, text)`` before each round over the paths, in hundredths of the time, and at
+        the end. True: a bar of tqdm. False: nothing. Default: a bar in notebooks.
 
     Returns
     -------
@@ -83,7 +94,7 @@ def tune(function: object, *arguments: object, seconds: float = 0.5, **options: 
         if found.explanation.chosen == "nothing":
             raise WrongValue("tune: there is nothing to multiply")
         call = bound("tune", FUNCTIONS[found.function], arguments, options)
-        ms = _measured(found.function, call, _ways(found), budget)
+        ms = _measured(found.function, call, _ways(found), budget, reported(progress, "tune", 100))
     tuned.keep(found.key, min(ms, key=ms.__getitem__), ms)
     with use(tuned=True):
         return explained_call("tune", function, *arguments, **options).explanation
@@ -98,7 +109,9 @@ def _ways(found: Explained) -> list[str]:
     return ways
 
 
-def _measured(name: str, call: dict[str, Any], ways: list[str], budget: float) -> dict[str, float]:
+def _measured(
+    name: str, call: dict[str, Any], ways: list[str], budget: float, tell: Progress | None
+) -> dict[str, float]:
     """Return the shortest time in milliseconds of each path that supports these operands."""
     function = FUNCTIONS[name]
     call = {**call, "out": np.empty_like(function(**call))}
@@ -120,9 +133,14 @@ def _measured(name: str, call: dict[str, Any], ways: list[str], budget: float) -
             continue
     begin, rounds = time.perf_counter(), 1
     while rounds < FEWEST_ROUNDS or time.perf_counter() - begin < budget:
+        if tell is not None:
+            part = (time.perf_counter() - begin) / budget if budget else 1.0
+            call_back(tell, min(int(100 * part), 99), 100, f"round {rounds}")
         for way in taken:
             taken[way] = min(taken[way], seconds(way))
         rounds += 1
+    if tell is not None:
+        call_back(tell, 100, 100, "done")
     return {way: max(least, 1e-9) * 1e3 for way, least in taken.items()}
 
 

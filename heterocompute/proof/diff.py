@@ -10,7 +10,7 @@ import numpy as np
 from ..base.errors import WrongType, shown
 from ..base.float_env import counts_subnormals
 from ..base.locations import exists
-from ..base.progress import Progress
+from ..base.progress import Progress, reported
 from ..base.texts import file_name
 from .checkpoints import diff_checkpoints
 from .difference import Difference
@@ -29,7 +29,7 @@ def diff(
     *,
     layout_a: str | None = None,
     layout_b: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Difference:
     """Compare two checkpoints tensor by tensor, or find the first layer in which two networks part.
 
@@ -49,8 +49,9 @@ def diff(
         Other arguments for b.
     layout_a, layout_b : str, optional
         Layouts of other programs. Default: read from the files.
-    progress : callable, optional
-        ``progress(done, all, name)``, before each tensor and at the end.
+    progress : callable or bool, optional
+        ``progress(done, all, name)``, before each tensor and at the end. True: a bar of tqdm. False: nothing. Default:
+        a bar in notebooks.
 
     Returns
     -------
@@ -101,7 +102,7 @@ def diff(
             )
         if not exists(file_name(one)):
             raise FileNotFoundError(2, "No such file or directory", os.fspath(one))
-    return diff_checkpoints(file_name(a), file_name(b), (layout_a, layout_b), progress)
+    return diff_checkpoints(file_name(a), file_name(b), (layout_a, layout_b), reported(progress, "diff"))
 
 
 def _networks(a: Any, b: Any, inputs: Any, inputs_b: Any) -> Difference:

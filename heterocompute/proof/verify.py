@@ -15,9 +15,9 @@ from ..base.errors import WrongType, WrongValue, printable, shown
 from ..base.float_env import counts_subnormals
 from ..base.lazy import renamed
 from ..base.locations import exists
-from ..base.progress import Progress
+from ..base.progress import Progress, reported
 from ..base.texts import file_name, quoted
-from ..base.values import as_int
+from ..base.values import Rng, as_int, seed_from
 from ..base.version import __version__
 from ..base.workers import Workers, in_workers
 from ..files.checkpoint import prune_checkpoint, quantize_checkpoint
@@ -74,7 +74,8 @@ def verify(
     part: str | None = None,
     workers: Workers = None,
     digest: bool = True,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
+    rng: Rng = None,
 ) -> Verification:
     """Check that a checkpoint comes from a base by a recipe, and that nothing else was changed.
 
@@ -96,6 +97,8 @@ def verify(
         Compare this many tensors only, drawn at random. Headers and other files are always compared.
     seed : int, optional
         Seed of the draw. Default: randomness of the system; the answer has it.
+    rng : int or numpy.random.Generator, optional
+        In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
     statement : path, optional
         Default: the statement next to the file.
     layout : str, optional
@@ -106,7 +109,7 @@ def verify(
         Who compares the files of a folder, as in `quantize_checkpoint`.
     digest : bool
         Whether to compare the digests of the statement with the files.
-    progress : callable, optional
+    progress : callable or bool, optional
         As in `quantize_checkpoint`; called for each tensor of the plan.
 
     Returns
@@ -141,6 +144,7 @@ def verify(
         if not exists(path):
             raise FileNotFoundError(2, "No such file or directory", path)
     sample = None if sample is None else as_int(sample, "verify: sample", 1)
+    seed = seed_from("verify", seed, rng, None)
     seed = secrets.randbits(63) if seed is None and sample is not None else seed
     if seed is not None:
         seed = as_int(seed, "verify: seed", 0)
@@ -150,7 +154,7 @@ def verify(
             raise WrongValue("verify: guess and a recipe are given, expected one of them")
         return guessed(place, source, layout, sample, seed, asked)
     found = _statement(place, recipe, statement, layout)
-    check = _Check(place, source, found, inputs, sample, seed, asked, workers, progress)
+    check = _Check(place, source, found, inputs, sample, seed, asked, workers, reported(progress, "verify"))
     stated = found.subject != {}
     digests = _Digests(place, source, found) if digest and stated else None
     if (reason := check.calibration_missing()) is not None:

@@ -20,7 +20,7 @@ from ..base.errors import WrongType, WrongValue, printable, shown
 from ..base.float_env import call_back, counts_subnormals
 from ..base.lazy import renamed
 from ..base.locations import absolute
-from ..base.progress import Progress
+from ..base.progress import Progress, reported
 from ..base.tensors import Tensors
 from ..base.version import __version__
 from ..base.workers import Workers, in_workers, is_serial
@@ -58,7 +58,7 @@ def quantize_checkpoint(
     format: Format | str | Mapping[str, Format | str | None] | None = None,
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     resume: bool = True,
     layout: str | None = None,
     workers: Workers = None,
@@ -83,7 +83,7 @@ def quantize_checkpoint(
         As in `quantize`.
     include, exclude : str or iterable of str
         Globs of names. Default: float tensors with two or more dimensions.
-    progress : callable, optional
+    progress : callable or bool, optional
         ``progress(done_bytes, all_bytes, name)``, before each tensor and at the end.
     resume : bool
         Reuse the results of an earlier run. False deletes them.
@@ -137,9 +137,9 @@ def quantize_checkpoint(
     if not isinstance(hessians, Mapping):
         raise WrongType(f"quantize_checkpoint: hessians are {shown(hessians)}, expected a mapping of names to them")
     how = check_options(options, "quantize_checkpoint", method)
-    work = Work(workers, resume, check=check)
+    work, tell = Work(workers, resume, check=check), reported(progress, "ptq")
     return round_checkpoint(
-        in_path, out_path, hessians, rounded_to(format, recipe), include, exclude, progress, Parts(out_path, resume),
+        in_path, out_path, hessians, rounded_to(format, recipe), include, exclude, tell, Parts(out_path, resume),
         work, how, layout,
     )  # fmt: skip
 

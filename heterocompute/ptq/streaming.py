@@ -21,7 +21,7 @@ from ..arrays.dense import as_array
 from ..base.errors import WrongValue, printable, shown
 from ..base.float_env import counts_subnormals
 from ..base.json_text import strict_json
-from ..base.progress import Progress
+from ..base.progress import Progress, reported
 from ..base.regular import check_regular
 from ..base.tensors import Tensors
 from ..base.texts import read_small
@@ -66,7 +66,7 @@ def quantize_streamed(
     sequential: bool = False,
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     resume: bool = True,
     known_as: str = "",
     layout: str | None = None,
@@ -148,19 +148,18 @@ def quantize_streamed(
             if layout is not None and callable(inputs):
                 _refuse_hopeless(layout, reader, wanted)
         hessians: Mapping[str, Any]
+        tell = reported(progress, "ptq")
         if callable(inputs):
             gatherer = _Gatherer(reader, held, inputs, parts, known_as)
             gatherer.check_twins(wanted)
             if sequential or method == "qronos":
-                axes = gatherer.in_turn(wanted, how, progress)
+                axes = gatherer.in_turn(wanted, how, tell)
             else:
-                axes = gatherer.in_groups(chosen, progress)
+                axes = gatherer.in_groups(chosen, tell)
             hessians = _RecordedFiles({name: gatherer.path(name) for name in axes}, axes)
         else:
             hessians = Inputs(inputs, plain, roles.axes)
-    summary = round_checkpoint(
-        in_path, out_path, hessians, parsed, include, exclude, progress, parts, work, how, layout
-    )
+    summary = round_checkpoint(in_path, out_path, hessians, parsed, include, exclude, tell, parts, work, how, layout)
     rows = [row for row in summary["tensors"] if "after" in row]
     keys = ("name", "format", "tokens", "damping", "dead", "before", "after")
     return Rounded({}, [{key: row[key] for key in keys} for row in rows], [n for n in chosen if n not in hessians])

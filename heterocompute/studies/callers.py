@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -134,19 +135,24 @@ def evaluator(
 
 
 def _name_of(evaluate: object, reserved: Sequence[str]) -> str:
-    """Return the column of a function that returns one number: its name, if it says what the number is.
+    """Return the column of a function that returns one number: its name, or that of its class; else ``evaluate``.
 
     Examples
     --------
     >>> def acc(weights): ...
-    >>> _name_of(acc, ["bits"]), _name_of(lambda weights: 0, ["bits"])
-    ('acc', 'metric')
+    >>> class TopFive:
+    ...     def __call__(self, weights): ...
+    >>> [_name_of(one, ["bits"]) for one in (acc, functools.partial(acc, 1), TopFive(), lambda weights: 0)]
+    ['acc', 'acc', 'top_five', 'evaluate']
     """
     while isinstance(evaluate, functools.partial):
         evaluate = evaluate.func
-    name = str(getattr(evaluate, "__name__", "")).strip("_")
-    tells = name.isidentifier() and name not in (*reserved, "evaluate", "judge", "metric", "f", "fn", "call")
-    return name if tells else "metric"
+    name = getattr(evaluate, "__name__", None)
+    if name is None:  # an object that can be called
+        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(evaluate).__name__).lower()
+    name = str(name).strip("_")
+    tells = name.isidentifier() and name not in (*reserved, "judge", "metric", "f", "fn", "call", "function")
+    return name if tells else "evaluate"
 
 
 @contextmanager

@@ -170,7 +170,7 @@ def _studied(subject: _Subject, formats: Sequence[str], activations: Sequence[st
 
 
 def _metric(row: Mapping[str, Any]) -> float | None:
-    found: float | None = row.get("accuracy", row.get("metric"))
+    found: float | None = row.get("accuracy", row.get("evaluate"))
     return found
 
 

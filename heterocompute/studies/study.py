@@ -68,9 +68,10 @@ def study(
         first row. Default: a list for networks if there is something to evaluate, otherwise a shorter list.
     evaluate : callable, optional
         ``evaluate(weights)`` gets the mapping with every selected tensor replaced by its `QuantizedArray`
-        (``numpy.asarray`` decodes it). It returns a number (column ``metric``) or a mapping of str to numbers, for
-        instance with the result of `heterocompute.kl_divergence`. For a module it is ``evaluate(module)``, called with
-        a copy with packed layers from `heterocompute.interop.torch.convert`. The copy shares all other parameters.
+        (``numpy.asarray`` decodes it). It returns a mapping of str to numbers, for instance with the result of
+        `heterocompute.kl_divergence`, or a number. The column of one number has the name of the function, or of the
+        class of an object, and ``evaluate`` for a lambda. For a module it is ``evaluate(module)``, called with a copy
+        with packed layers from `heterocompute.interop.torch.convert`. The copy shares all other parameters.
     include, exclude : str or iterable of str, optional
         Globs over the names. Default: float tensors with two or more dimensions.
     activations : sequence of str, Format or None, optional

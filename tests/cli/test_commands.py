@@ -221,7 +221,7 @@ def test_a_study_says_how_it_was_run_and_is_judged_by_a_function(tmp_path, monke
     options = ["m.safetensors", "--formats", "int8", "--evaluate", "judge_of_a_test:total", "--json"]
     code, text, _ = run(capsys, "study", *options)
     found = json.loads(text)
-    assert code == 0 and found["rows"][0]["metric"] == pytest.approx(float(np.abs(w).sum()))
+    assert code == 0 and found["rows"][0]["evaluate"] == pytest.approx(float(np.abs(w).sum()))
     assert found["run"]["version"] == hc.__version__ and found["run"]["machine"]["cpu"]
     assert found["run"]["arguments"]["formats"] == ["int8"]
     assert found["run"]["arguments"]["evaluate"] == "judge_of_a_test:total"

@@ -85,7 +85,7 @@ def test_the_lowest_is_above_every_loss() -> None:
     (found,) = r.lowest
     assert [row["density"] for row in r.table] == pytest.approx([1, 0.1, 0.7, 0.4, 0.2], abs=0.02)
     # By falling density: 30% 0.895, which loses more than 0.004.
-    assert (found["pattern"], found["density"], found["metric"]) == (None, 1.0, 0.9)
+    assert (found["pattern"], found["density"], found["evaluate"]) == (None, 1.0, 0.9)
     losses = {"30%": 2.0, "60%": 2.3, "80%": 2.6}
     values = iter([2.0, *losses.values()])
     r = hc.study_density({"fc": WEIGHTS["fc"]}, list(losses), lambda weights: {"loss": next(values)}, slack=0.5)

@@ -77,7 +77,7 @@ def test_evaluate_sees_quantized_arrays_beside_the_rest() -> None:
     r = hc.study(WEIGHTS, ["int8"], evaluate)
     assert seen[0] == dict.fromkeys(WEIGHTS, np.ndarray)
     assert seen[1] == {"conv": hc.QuantizedArray, "fc": hc.QuantizedArray, "bias": np.ndarray, "steps": np.ndarray}
-    assert [row["metric"] for row in r.table] == [1, 2]
+    assert [row["evaluate"] for row in r.table] == [1, 2]
 
 
 def test_numbers_of_evaluate_become_columns() -> None:
@@ -121,7 +121,7 @@ def test_a_missing_keyword_is_found_before_any_work(tmp_path: Path) -> None:
     with bad_argument(TypeError, "evaluate", "type"):
         hc.study(tmp_path / "absent", ["int4"], 3.0)
     r = hc.study(LINEAR, ["int4"], lambda weights, **options: len(options), activations=["int8"])
-    assert [row["metric"] for row in r.table] == [1] * 4
+    assert [row["evaluate"] for row in r.table] == [1] * 4
 
 
 def test_the_baseline_is_first_once_and_plain() -> None:
@@ -138,9 +138,21 @@ def test_a_number_has_the_name_of_its_function() -> None:
     def word_error(weights: dict[str, Any], scale: float = 1.0) -> float:
         return scale
 
+    class TopFive:
+        def __call__(self, weights: dict[str, Any]) -> float:
+            return 0.5
+
+        def evaluate(self, weights: dict[str, Any]) -> float:
+            return 0.5
+
+    half = functools.partial(lambda weights, scale: scale, scale=0.5)
     for evaluate, name in ((word_error, "word_error"), (functools.partial(word_error, scale=2.0), "word_error"),
-                           (lambda weights: 1.0, "metric")):  # fmt: skip
-        assert hc.study(LINEAR, ["int4"], evaluate).metrics == [name]
+                           (lambda weights: 1.0, "evaluate"), (half, "evaluate"), (TopFive(), "top_five"),
+                           (TopFive().evaluate, "evaluate"), (functools.partial(TopFive()), "top_five")):  # fmt: skip
+        found = hc.study(LINEAR, ["int4"], evaluate)
+        assert found.metrics == [name] and list(found.table[0])[-2] == name
+        for text in (repr(found), found._repr_html_()):
+            assert name.replace("_", " ") in text.replace("_", " ") and "metric" not in re.sub("<[^>]*>", "", text)
 
 
 def test_packed_arrays_alone_are_studied_by_their_values() -> None:
@@ -169,7 +181,7 @@ def test_mixed_precision_gives_each_tensor_its_format() -> None:
     sizes = [hc.quantize(CONV, "int8", axis=(2, 3, 1)).nbytes, hc.quantize(LINEAR, "vsq4-g16-s4").nbytes]
     assert r.table[1]["bytes"] == sum(sizes)
     assert r.table[2]["bytes"] == CONV.nbytes + hc.quantize(LINEAR, "int4").nbytes
-    assert [row["metric"] for row in r.table] == [0, 1, 0]
+    assert [row["evaluate"] for row in r.table] == [0, 1, 0]
     assert {(row["name"], row["format"]) for row in r.layers} == {
         ("conv", "fp32"), ("conv", "int8"), ("fc", "fp32"), ("fc", "vsq4-g16-s4"), ("fc", "int4")
     }  # fmt: skip
@@ -267,7 +279,7 @@ def test_a_file_can_be_evaluated(tmp_path: Path) -> None:
         return float(np.abs(np.asarray(weights["a"]) - LINEAR).max())
 
     r = hc.study(str(tmp_path / "m"), ["int4"], evaluate)
-    assert r.table[0]["metric"] == 0 < r.table[1]["metric"]
+    assert r.table[0]["evaluate"] == 0 < r.table[1]["evaluate"]
 
 
 def test_what_a_file_holds_quantized_stays_beside_the_rest(tmp_path: Path) -> None:
@@ -279,7 +291,7 @@ def test_what_a_file_holds_quantized_stays_beside_the_rest(tmp_path: Path) -> No
         return distance(weights)
 
     r = hc.study(tmp_path / "m", ["int8"], evaluate)
-    assert {row["name"] for row in r.layers} == {"fc"} and r.table[0]["metric"] < r.table[1]["metric"]
+    assert {row["name"] for row in r.layers} == {"fc"} and r.table[0]["evaluate"] < r.table[1]["evaluate"]
 
 
 def test_defaults_depend_on_what_there_is_to_evaluate() -> None:
@@ -308,7 +320,7 @@ def test_a_network_brings_its_own_evaluate() -> None:
     )
     assert {row["activations"] for row in hc.study(Network(), ["int8"]).table} == {None}
     own = hc.study(Network(), ["int8"], evaluate=lambda weights: 7)
-    assert own.metrics == ["metric"]
+    assert own.metrics == ["evaluate"]
 
 
 def test_the_shipped_network_tells_formats_apart() -> None:

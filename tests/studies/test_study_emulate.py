@@ -278,7 +278,7 @@ def test_one_layer_of_a_function_of_ones_own(net: hc.zoo.Digits) -> None:
 
     texts = {"int32": 0.995, "int18-sat": 0.995, "int16-sat": 0.993, "int15-sat": 0.977, "int16-wrap": 0.574}
     r = hc.study(net.weights, "int8", evaluate, include="fc1.weight", activations="int8", emulate=list(texts))
-    found = {row["emulate"]: row["metric"] for row in r.table if row["emulate"]}
+    found = {row["emulate"]: row["evaluate"] for row in r.table if row["emulate"]}
     assert {text: round(value, 3) for text, value in found.items()} == texts
 
 
@@ -314,7 +314,7 @@ def test_rows_that_make_no_sense_are_left_out() -> None:
         ("a=int8 b=int4", None, None), ("a=int8 b=int4", None, "fp32"),
         ("a=int8 b=int4", "int8", None), ("a=int8 b=int4", "int8", "dp4a"), ("a=int8 b=int4", "int8", "fp32"),
     ]  # fmt: skip
-    assert [row["metric"] for row in r.table] == list(range(1, len(found) + 1))
+    assert [row["evaluate"] for row in r.table] == list(range(1, len(found) + 1))
     assert [(None if a is None else str(a), e) for _, a, e in calls] == [row[1:] for row in found]
     assert all((row["seconds"] is None) == (row["emulate"] is not None) for row in r.table)
     assert steps[-1] == (steps[-1][1],) * 2 and [done for done, _ in steps] == list(range(len(steps)))
@@ -322,7 +322,7 @@ def test_rows_that_make_no_sense_are_left_out() -> None:
 
 def test_the_keyword_alone_and_a_function_without_it(tmp_path: Path) -> None:
     r = study_of(lambda weights, emulate: 0.5 if emulate else 1.0, formats="int8", emulate="fp16")
-    assert [(row["emulate"], row["metric"]) for row in r.table] == [(None, 1.0), ("fp16", 0.5)] * 2
+    assert [(row["emulate"], row["evaluate"]) for row in r.table] == [(None, 1.0), ("fp16", 0.5)] * 2
     with bad_argument(TypeError, "evaluate", "type"):
         hc.study(tmp_path / "absent", "int8", lambda weights: 1.0, emulate="fp16")
     with bad_argument(TypeError, "evaluate", "type"):

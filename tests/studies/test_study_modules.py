@@ -85,8 +85,8 @@ def test_convolutions_are_rounded_as_packed_ones_are():
     with torch.no_grad():
         exact = net(x)
         r = hc.study(net, ["int8"], lambda m: (m(x) - exact).square().mean(), activations="int8")
-        assert 0 < r.table[1]["metric"] < r.table[3]["metric"] < 1e-3  # activations alone, and with weights
-        assert r.table[3]["metric"] == float((ht.convert(net, "int8", activations="int8")(x) - exact).square().mean())
+        assert 0 < r.table[1]["evaluate"] < r.table[3]["evaluate"] < 1e-3  # activations alone, and with weights
+        assert r.table[3]["evaluate"] == float((ht.convert(net, "int8", activations="int8")(x) - exact).square().mean())
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def test_a_network_brings_its_own_training() -> None:
         for kind in (None, "int8")
     ]
     for row in r.table[4:6]:
-        assert row["metric"] == float(np.abs(np.asarray(hc.quantize(2 * W, "int8"))).sum())
+        assert row["evaluate"] == float(np.abs(np.asarray(hc.quantize(2 * W, "int8"))).sum())
         assert row["sqnr_db"] == pytest.approx(hc.error(W, hc.quantize(2 * W, "int8")).sqnr_db, abs=1e-9)
         assert (row["bytes"], row["bits"]) == (r.table[2]["bytes"], r.table[2]["bits"])
     assert {(row["name"], row["format"]) for row in r.layers} == {("w", "fp32"), ("w", "int8"), ("w", "2:4")}

@@ -19,7 +19,9 @@ from ... import _heterocompute as _core
 from ...base import runtime
 from ...base.cache_files import COSTS, costs_file, costs_of_build, keep_costs, use_costs
 from ...base.errors import WrongValue, shown
+from ...base.float_env import call_back
 from ...base.notebooks.shown import Facts
+from ...base.progress import Progress, reported
 from ...base.runtime import use
 from ...base.values import as_real
 from ...products import tuned
@@ -80,13 +82,16 @@ class MeasuredCosts(Facts):
     after: float
 
 
-def calibrate(seconds: float = SECONDS) -> MeasuredCosts:
+def calibrate(seconds: float = SECONDS, progress: Progress | bool | None = None) -> MeasuredCosts:
     """Measure the costs of matmul paths and convolution algorithms on this machine, and use them from now on.
 
     Parameters
     ----------
     seconds : float, default 25
         Time for the measurements.
+    progress : callable or bool, optional
+        Called as ``progress(done, total, text)`` before each measured call, in hundredths of the time, and at the end.
+        True: a bar of tqdm. False: nothing. Default: a bar in notebooks.
 
     Returns
     -------
@@ -124,12 +129,19 @@ def calibrate(seconds: float = SECONDS) -> MeasuredCosts:
         raise WrongValue(f"calibrate: seconds is {shown(seconds)}, expected 0 to 3600")
     if runtime.run()[2]:
         raise WrongValue("calibrate: a path is forced by use(path=...), there is nothing to choose")
+    tell = reported(progress, "calibrate", 100)
     mask, start = runtime.run()[0], time.perf_counter()
+
+    def step(text: str) -> None:
+        if tell is not None:
+            part = (time.perf_counter() - start) / budget if budget else 1.0
+            call_back(tell, min(int(100 * part), 99), 100, text)
+
     build = costs_of_build(mask)
     with use(threads=1, tuned=False):
         points = {
-            "product": _points(_products(mask), start + SHARE * budget),
-            "conv": _points(_convolutions(), start + budget),
+            "product": _points(_products(mask), start + SHARE * budget, lambda: step("matmul")),
+            "conv": _points(_convolutions(), start + budget, lambda: step("convolution")),
         }
     ratios = {kind: _ratios(points[kind], build[kind], build[kind]) for kind in COSTS}
     before, costs, better = float(np.mean(sum(ratios.values(), []))), dict(build), False
@@ -143,6 +155,8 @@ def calibrate(seconds: float = SECONDS) -> MeasuredCosts:
     path = str(costs_file()) if use_costs() is not None and better else None
     for listener in tuned.listeners:
         listener()
+    if tell is not None:
+        call_back(tell, 100, 100, "done")
     calls = sum(map(len, points.values()))
     return MeasuredCosts(_core.cpu_processor(), path, calls, before, after)
 
@@ -195,12 +209,13 @@ def _endless(cases: list[Any], draw: Callable[..., Found]) -> Iterator[Callable[
             yield partial(draw, *cases[i])
 
 
-def _points(draws: Iterator[Callable[[], Found]], end: float) -> list[list[Point]]:
+def _points(draws: Iterator[Callable[[], Found]], end: float, step: Callable[[], None]) -> list[list[Point]]:
     """Time every path of the calls until `end`."""
     points: list[list[Point]] = []
     for draw in draws:
         if time.perf_counter() >= end and points:
             return points
+        step()
         found = draw()
         times = _times(found)
         points.append(

@@ -11,13 +11,14 @@ import itertools
 import math
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from types import SimpleNamespace
 from typing import Any
 
 from ...base.errors import WrongType, WrongValue, shown
+from ...base.progress import Progress, reported
 from ...base.texts import near_words
 from ...base.values import Rng, as_int, as_list, check_count, is_several, seed_from
 from ...base.workers import Workers, checked_workers, in_workers
@@ -202,7 +203,7 @@ def explore(
     budget: int = 1000,
     seed: int = 0,
     workers: Workers = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | bool | None = None,
     keep: str | os.PathLike[str] | None = None,
     rng: Rng = None,
 ) -> Exploration:
@@ -239,8 +240,9 @@ def explore(
     workers : int, str or callable, optional
         Number of processes, ``"dask:ADDRESS"``, ``"ray:ADDRESS"``, or a function like `map`, as in
         `heterocompute.quantize_checkpoint`. Default: this process. The result does not depend on it.
-    progress : callable, optional
-        Called as ``progress(done, total)``.
+    progress : callable or bool, optional
+        Called as ``progress(done, total, text)`` after each point. True: a bar of tqdm. False: nothing. Default: a bar
+        in notebooks.
     keep : str or os.PathLike, optional
         File of evaluated points. Each point is appended as soon as it is evaluated. A later call with the same file
         reads these points instead of evaluating them, also after an interruption, and for another space or objective.
@@ -275,8 +277,7 @@ def explore(
     64
     """
     who = checked_workers(workers, "explore")
-    if progress is not None and not callable(progress):
-        raise WrongType(f"explore: progress is {shown(progress)}, expected a function or None")
+    tell = reported(progress, "explore")
     own = _base(base, space, set)
     given: Mapping[str, Any] = set or {} if own is not None else SPACE if space is None else space
     points = _points(given, budget, seed_from("explore", seed, rng), own)
@@ -285,7 +286,7 @@ def explore(
     measured, metrics = _measured(study)
     known = {**dict.fromkeys((*COSTS, "operations_joule", "operations_mm2", "arithmetic_share"), 0.0), **metrics}
     names = _objective(objective, [known])
-    rows = _rows([(point, nets, batch, own) for point in points], who, Points(keep, nets, batch, own), progress)
+    rows = _rows([(point, nets, batch, own) for point in points], who, Points(keep, nets, batch, own), tell)
     measured_rows = [row | measured.get(operands(str(row["format"])), metrics) for row in rows if "reason" not in row]
     refused = [row for row in rows if "reason" in row]
     if not measured_rows:
@@ -295,18 +296,18 @@ def explore(
     return Exploration(tuple(net.name for net in nets), names, measured_rows, refused, tuple(metrics), varied)
 
 
-def _rows(tasks: list[Task], who: Workers, points: Points, progress: Callable[[int, int], None] | None) -> list[Point]:
+def _rows(tasks: list[Task], who: Workers, points: Points, progress: Progress | None) -> list[Point]:
     """Return the row of each task: stored rows, and rows that workers evaluate."""
     found = [points.find(point) for point, *_ in tasks]
     left = [i for i, row in enumerate(found) if row is None]
     done = len(tasks) - len(left)
     if progress is not None and done:
-        progress(done, len(tasks))
+        progress(done, len(tasks), "kept")
     for i, row in in_workers(who, point_cost, [tasks[i] for i in left], "explore", processes=True):
         points.add(tasks[left[i]][0], row)
         found[left[i]], done = row, done + 1
         if progress is not None:
-            progress(done, len(tasks))
+            progress(done, len(tasks), f"point {left[i]}")
     return [row for row in found if row is not None]
 
 

@@ -14,6 +14,7 @@ from ... import _heterocompute as _core
 from ...base.errors import Unsupported, WrongValue
 from ...base.lazy import renamed
 from ...base.notebooks.shown import Shown
+from ...base.progress import Progress, in_notebook, reported
 from ...base.values import Rng, check_choice, seed_from
 from ...report.table import can_steer, rich_console
 from .accesses import Stats, evaluate
@@ -96,7 +97,7 @@ def search(
     threads: int | None = None,
     dataflow: str | None = None,
     method: str = "auto",
-    progress: bool | None = None,
+    progress: Progress | bool | None = None,
     *,
     rng: Rng = None,
 ) -> Found:
@@ -120,8 +121,9 @@ def search(
     dataflow : {"ws", "os", "is", "rs", "nlr", "ws-los", "os-lws"}, optional
         Only mappings of this dataflow; see `dataflow.DATAFLOWS`.
     method : {"auto", "exhaustive", "walk"}
-    progress : bool, optional
-        Whether to show a progress bar on stderr. Default: if stderr is a terminal.
+    progress : callable or bool, optional
+        Called as ``progress(done, total, text)`` with numbers of mappings, ten times a second. True: a bar on stderr.
+        False: nothing. Default: a bar if stderr is a terminal, and in notebooks.
 
     Returns
     -------
@@ -252,7 +254,9 @@ def _walks(model: Model, budget: int, seed: int) -> Iterator[tuple[Model, Task, 
         yield model, walk(number, steps), steps
 
 
-def _run(tasks: Sequence[tuple[Model, Task, int]], best: _Best, n_threads: int, progress: bool | None) -> bool:
+def _run(
+    tasks: Sequence[tuple[Model, Task, int]], best: _Best, n_threads: int, progress: Progress | bool | None
+) -> bool:
     """Run all tasks, and take their results in order; return whether Ctrl-C ended it."""
     ended = interrupted = False
     results: list[tuple[Cost | None, list[int] | None]] = [(None, None)] * len(tasks)
@@ -305,12 +309,19 @@ def _run(tasks: Sequence[tuple[Model, Task, int]], best: _Best, n_threads: int, 
 
 
 @contextlib.contextmanager
-def _bar(progress: bool | None, total: int) -> Iterator[Callable[[int], None]]:
+def _bar(progress: Progress | bool | None, total: int) -> Iterator[Callable[[int], None]]:
+    if callable(progress) or (progress is None and in_notebook()):
+        tell = reported(progress, "search", total)
+        yield lambda done: None if tell is None else tell(done, total, "mappings")
+        if tell is not None:
+            tell(total, total, "done")
+        return
+    reported(progress if progress is not True else None, "search")
     if not (can_steer(sys.stderr) if progress is None else progress):
         yield lambda _: None
         return
-    from rich.progress import Progress  # 30 ms
+    from rich.progress import Progress as Bar  # 30 ms
 
-    with Progress(console=rich_console(sys.stderr), transient=True) as bar:
+    with Bar(console=rich_console(sys.stderr), transient=True) as bar:
         task = bar.add_task("search", total=total)
         yield lambda done: bar.update(task, completed=done)

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 
 from ...arrays.quantized import QuantizedArray
+from ...base import progress as asking
 from ...base.errors import WrongType, WrongValue, shown
+from ...base.progress import Progress
 from ...base.texts import counted, quoted
-from ...base.values import check_flag
+from ...base.values import Rng, check_flag, seed_from
 from ...files.recipes import with_recipe
 from ...files.selection import escaped, patterns, unknown
 from ...formats import Format, is_rotated
@@ -47,12 +49,14 @@ def convert(
     correct_bias: bool = False,
     steps: int | None = None,
     seed: int | None = None,
+    rng: Rng = None,
     shrinkage: float = 0.0,
     accept: Callable[[Any], Any] | None = None,
     at_least: float | None = None,
     evaluations: int | None = None,
     mix: bool = False,
     recipe: str | os.PathLike[str] | Mapping[str, Format | str | None] | None = None,
+    progress: Progress | bool | None = None,
     **old: Any,
 ) -> Any:
     """Replace the layers of a model by layers with packed weights.
@@ -100,6 +104,8 @@ def convert(
         Add to the biases of linear layers and convolutions the mean output that rounding loses.
     steps, seed : int, optional
         For ``"learned"``: maximum number of steps of each block, 200 by default, and the seed of the order of batches.
+    rng : int or numpy.random.Generator, optional
+        In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
     shrinkage : float
         For ``"gptq"``, ``"qronos"`` and ``"learned"``: 0 or more, as in `heterocompute.ptq.gptq`. 0.1 rounds better on
         other inputs if there are few.
@@ -116,6 +122,8 @@ def convert(
     recipe : path, or mapping of str to (Format, str or None), optional
         As a mapping in `format`, also as a TOML file of `heterocompute.quantize_checkpoint`. Its patterns come before
         `format`.
+    progress : callable or bool, optional
+        As in `heterocompute.study`, before each layer that is rounded with inputs and before each learned block.
 
     Returns
     -------
@@ -146,6 +154,8 @@ def convert(
     >>> small[0].weight.format, small[2].weight.format
     (Int(bits=4, group=32, symmetric=True, scale='f32'), Int(bits=8, group=None, symmetric=True, scale='f32'))
     """
+    seed = seed_from("convert", seed, rng, None)
+    tell = asking.reported(progress, "convert")
     found = every_layer(model, "convert")
     check_replaceable(model, "convert")
     if old:
@@ -159,7 +169,7 @@ def convert(
     if accept is not None or at_least is not None:
         options = {"include": include, "exclude": exclude, "inplace": inplace, "inputs": inputs, "smooth": smooth}
         options |= {"rotate": rotate, "steps": steps, "seed": seed, "shrinkage": shrinkage}
-        options |= {"activations": activations, "clip": clip, "correct_bias": correct_bias}
+        options |= {"activations": activations, "clip": clip, "correct_bias": correct_bias, "progress": tell}
         return accepted(convert, model, format, accept, at_least, evaluations, mix, method, options)
     if evaluations is not None:
         raise WrongValue("convert: evaluations is for a ladder with accept=")
@@ -176,7 +186,7 @@ def convert(
         found = every_layer(model, "convert")
     if activations is not None:
         activations = as_format(activations, "convert: activations")
-    settings = activations, include, exclude, how
+    settings = activations, include, exclude, how, tell
     if how.folds is None and rotate is None and not how.learns:
         return _packed(model, found, table, inputs, {}, inplace, *settings)
     parts, wide, moved = Divided(inputs), model, dict[str, Any]()
@@ -192,7 +202,7 @@ def convert(
         take_parameters(model, wide)
         return _packed(model, found, table, parts.chosen, moved, True, *settings)
     if how.learns:
-        start, small = small, learned(model, wide, small, parts, how.learns, how.seed)
+        start, small = small, learned(model, wide, small, parts, how.learns, how.seed, tell)
         if small is not start:
             REPORTS[small] = judged_again(REPORTS[start], wide, small, parts.chosen)
     return small
@@ -208,6 +218,7 @@ def _stepped(
     include: Any,
     exclude: Any,
     how: Steps,
+    progress: Progress | None,
 ) -> tuple[Any, dict[str, Any]]:
     """Return a copy of a model with moved scales and rotations, and the rows of its report."""
     of_format = matching({pattern: (fmt,) for pattern, fmt in table.items()})
@@ -243,6 +254,7 @@ def _packed(
     include: Any,
     exclude: Any,
     how: Steps,
+    progress: Progress | None,
 ) -> Any:
     """Round and pack the layers of a model whose scales and rotations are final."""
     heard: Any = None
@@ -250,7 +262,15 @@ def _packed(
         wanted_formats: Any = table
         more: dict[str, Any] = {"shrinkage": how.shrinkage} if how.shrinkage else {}
         heard = rounded_network(
-            model, inputs, wanted_formats, include=include, exclude=exclude, held=False, method=how.rounding, **more
+            model,
+            inputs,
+            wanted_formats,
+            include=include,
+            exclude=exclude,
+            held=False,
+            method=how.rounding,
+            progress=progress or False,
+            **more,
         )
         unknown_use = {escaped(layer.name) for layer in found if layer.problem}  # such as routers of experts
         packable = {name: q for name, q in recipe_of(heard).items() if name not in unknown_use}

@@ -24,7 +24,7 @@ from ...arrays.dense import as_array
 from ...base.errors import WrongValue, shown
 from ...base.float_env import counts_subnormals
 from ...base.lazy import renamed
-from ...base.values import check_flag
+from ...base.values import Rng, check_flag, seed_from
 from ...products.layers.transformer import softmax
 from .layer import NUMPY, Arrays, LayerState
 from .named import as_recipe
@@ -123,7 +123,15 @@ class AttentionStep(NamedTuple):
 @counts_subnormals
 @renamed(g="dy")
 def attention_step(
-    q: object, k: object, v: object, dy: object, recipe: Recipe | str, causal: bool = False, seed: int | None = None
+    q: object,
+    k: object,
+    v: object,
+    dy: object,
+    recipe: Recipe | str,
+    causal: bool = False,
+    seed: int | None = None,
+    *,
+    rng: Rng = None,
 ) -> AttentionStep:
     """Compute attention and its gradients in the formats of a recipe.
 
@@ -138,6 +146,8 @@ def attention_step(
         A query sees the keys up to its own index.
     seed : int, optional
         Replaces the seed of the recipe.
+    rng : int or numpy.random.Generator, optional
+        In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
 
     Returns
     -------
@@ -164,6 +174,7 @@ def attention_step(
     """
     chosen = as_recipe(recipe, "attention_step: recipe")
     check_flag("attention_step", "causal", causal)
+    seed = seed_from("attention_step", seed, rng, None)
     if seed is not None:
         chosen = replace(chosen, seed=seed)
     arrays = [np.asarray(as_array(one, f"attention_step: {name}"), np.float32)

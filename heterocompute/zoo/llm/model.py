@@ -77,7 +77,7 @@ class Model(Shown):
     @renamed(fmt="format")
     @counts_subnormals
     def quantized(
-        self, format: object = None, progress: Progress | None = None, recipe: object = None
+        self, format: object = None, progress: Progress | bool | None = None, recipe: object = None
     ) -> dict[str, Any]:
         """Quantize the matrices of the layers; the embedding and the output stay as stored.
 
@@ -85,7 +85,7 @@ class Model(Shown):
         ----------
         format : Format, str or mapping of str to these
             One format, or pattern -> format, ``"skip"`` or None; the first match applies.
-        progress : callable, optional
+        progress : callable or bool, optional
             Called as ``progress(done, total, text)``.
         recipe : path, or mapping of str to (Format, str or None), optional
             As a mapping in `format`, also as a TOML file of `heterocompute.quantize_checkpoint`. Its patterns come
@@ -114,7 +114,7 @@ class Model(Shown):
             {key: None if one in (None, SKIP) else as_format(one, "quantized: format") for key, one in given.items()}
         )
         wanted = {name: fmt for name in names if (fmt := of_name(name)) is not None}
-        step, found, memory = Steps(len(wanted), progress), {}, Memory()
+        step, found, memory = Steps(len(wanted), progress, "quantized"), {}, Memory()
         for name, fmt in wanted.items():
             step(name)
             found[name] = memory.placed(quantize(np.asarray(self.weights[name], np.float32), fmt, axis=-1))

@@ -19,6 +19,7 @@ import numpy as np
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import counts_subnormals
 from ...base.lazy import renamed
+from ...base.progress import Progress, Steps
 from ...base.texts import counted
 from ...base.values import Rng, as_int, check_flag, seed_from
 from .chat.conversation import Answer, Following
@@ -294,6 +295,7 @@ class LanguageModel(Model):
         activations: object = None,
         kv_cache: object = None,
         emulate: str | None = None,
+        progress: Progress | bool | None = None,
     ) -> Any:
         """Compute the perplexity of a text: exp of the mean negative log-likelihood of its tokens.
 
@@ -307,6 +309,8 @@ class LanguageModel(Model):
             Tokens per window. Default: 512, or the context if that is smaller.
         weights, activations, kv_cache, emulate
             As in `logits`.
+        progress : callable or bool, optional
+            As in `heterocompute.study`, with one step per window.
 
         Returns
         -------
@@ -327,7 +331,9 @@ class LanguageModel(Model):
         is_one = not is_list(text, equal=True) and getattr(text, "ndim", 1) < 2
         given = [("perplexity: text", text)] if is_one else [(f"perplexity: text[{i}]", x) for i, x in enumerate(text)]
         texts = [text_ids_of(self, one, name) for name, one in given]
-        found = [float(self.judged(ids, [way], stride, window)[0]["perplexity"]) for ids in texts]
+        step = Steps(sum(len(list(self.windows(ids, stride, window))) for ids in texts), progress, "perplexity")
+        found = [float(self.judged(ids, [way], stride, window, step=step)[0]["perplexity"]) for ids in texts]
+        step.finish()
         if any(map(math.isnan, found)):
             raise WrongValue(f"perplexity: {NOT_FINITE}")
         return found[0] if is_one else found
@@ -341,6 +347,7 @@ class LanguageModel(Model):
         compare: bool = False,
         parts: int = 0,
         states: dict[int, FloatArray] | None = None,
+        step: Callable[[str], None] | None = None,
     ) -> list[dict[str, Any]]:
         """Compare several configurations of the network on one text.
 
@@ -358,6 +365,8 @@ class LanguageModel(Model):
         states : dict, optional
             Receives the last states of the network as stored, for the next call with the same text, stride and window:
             4 bytes per token and value of the width.
+        step : callable, optional
+            Called with a text before each window.
 
         Returns
         -------
@@ -373,6 +382,8 @@ class LanguageModel(Model):
         totals = [Totals(self._window(window)) for _ in ways]
         kept, outputs = {} if states is None else states, [Run(self, way, 1) for way in ways]
         for i, (tokens, first) in enumerate(self.windows(ids, stride, window)):
+            if step is not None:
+                step(f"window {i + 1}")
             reference: Reference | None = None
             if compare:
                 reference = Reference(Run(self, RunOptions(), 1), tokens, first, kept.get(i))

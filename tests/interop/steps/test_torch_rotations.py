@@ -150,7 +150,7 @@ def test_studies_round_rotated_inputs(kind: str) -> None:
     x = torch.randn(*((40, 64) if kind == "linear" else (2, 32, 6, 6)))
     x[:, 3] *= 30
     rows = hc.study(model, ["int4+had"], lambda one: one(x).detach().square().sum(), activations="int4").table
-    (found,) = [row["metric"] for row in rows if (row["format"], row["activations"]) == ("int4+had", "int4")]
+    (found,) = [row["evaluate"] for row in rows if (row["format"], row["activations"]) == ("int4+had", "int4")]
     w, b = model.weight.detach().numpy(), model.bias.detach().numpy()
     if kind == "linear":
         wanted = hc.linear(x.numpy(), hc.quantize(w, "int4+had"), b, activations="int4")

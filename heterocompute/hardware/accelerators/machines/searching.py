@@ -9,7 +9,8 @@ from typing import Any
 
 from ....base.errors import Unsupported, WrongValue, printable, shown
 from ....base.notebooks.shown import Shown
-from ....base.values import as_int, check_choice, check_count
+from ....base.progress import Progress, Steps
+from ....base.values import Rng, as_int, check_choice, check_count, seed_from
 from ....report.page import rows_html
 from ...mapper.mapping import Mapping
 from ...network.lookup import as_network
@@ -102,6 +103,8 @@ def search(
     input_shape: Sequence[int] | None = None,
     budget: int = 36_000,
     seed: int = 0,
+    rng: Rng = None,
+    progress: Progress | bool | None = None,
 ) -> MappedNetwork:
     """Search for the best mapping of each layer of a network on a machine.
 
@@ -121,6 +124,11 @@ def search(
     budget : int, optional
         Mappings to try per layer, in six walks. Equal layers are searched once.
     seed : int, optional
+    rng : int or numpy.random.Generator, optional
+        In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
+    progress : callable or bool, optional
+        Called as ``progress(done, total, text)`` before each layer, and at the end. True: a bar of tqdm. False:
+        nothing. Default: a bar in notebooks.
 
     Returns
     -------
@@ -155,20 +163,24 @@ def search(
     batch, budget = check_count("search", "batch", batch), check_count("search", "budget", budget)
     if budget > 10**9:
         raise WrongValue(f"search: budget is {shown(budget)}, expected at most 10^9")
-    effort = Effort(objective, WALKS, -(-budget // WALKS), as_int(seed, "search: seed", 0))
+    effort = Effort(objective, WALKS, -(-budget // WALKS), as_int(seed_from("search", seed, rng), "search: seed", 0))
     text = next(iter(chip.formats)) if format is None else format
     check_choice("search", "format", text, chip.formats)
     net = as_network(network, input_shape)
     layers: list[Layer] = []
     mappings: dict[str, Mapping] = {}
     known: dict[Any, tuple[Layer, Mapping]] = {}
-    for loops in net.problems(batch):
+    problems = list(net.problems(batch))
+    step = Steps(len(problems), progress, "search")
+    for loops in problems:
+        step(loops.name)
         plain = replace(loops, name="")
         if plain not in known:
             known[plain] = mapped_layer(chip, plain, text, {}, effort)[:2]
         layer, mapping = known[plain]
         layers.append(replace(at_voltage(chip, [layer], voltage)[0][0], name=loops.name))
         mappings[loops.name] = mapping
+    step.finish()
     if not layers:
         raise WrongValue(f"search: {net.name} has no layer with a product")
     return MappedNetwork(chip.name, net.name, text, objective, batch, chip.clock, layers, mappings)

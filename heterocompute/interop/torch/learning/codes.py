@@ -21,6 +21,7 @@ import torch
 
 from ....arrays.quantized import QuantizedArray
 from ....base.errors import WrongValue
+from ....base.progress import Progress, Steps
 from ....files.selection import escaped
 from ....products.columns import to_columns
 from ....products.grid import Grid
@@ -152,7 +153,9 @@ def learnable(wide: Any, small: Any) -> dict[str, tuple[Layer, PackedWeight]]:
 
 
 @torch.inference_mode(False)  # type: ignore[untyped-decorator]  # tensors of the caller's mode have no gradients
-def learned(model: Any, wide: Any, small: Any, batches: Divided, steps: int, seed: int) -> Any:
+def learned(
+    model: Any, wide: Any, small: Any, batches: Divided, steps: int, seed: int, progress: Progress | None = None
+) -> Any:
     """Return a packed model with learned codes, or the packed model itself if that is not better.
 
     Parameters
@@ -165,6 +168,8 @@ def learned(model: Any, wide: Any, small: Any, batches: Divided, steps: int, see
         Batches to learn from, in a random order, and held-out batches that judge.
     steps, seed : int
         Number of steps of a block, and the seed of the order of batches and of the signs.
+    progress : callable, optional
+        Called before each block.
     """
     begun = learnable(wide, small)
     if not begun or not steps:
@@ -174,7 +179,10 @@ def learned(model: Any, wide: Any, small: Any, batches: Divided, steps: int, see
     frozen, hooks = _training_copy(wide, small)
     present = {name: weight.array() for name, (_, weight) in begun.items()}
     try:
-        for path, count, names, corrects in _parts(wide, batches, {name: one.path for name, (one, _) in begun.items()}):
+        parts = list(_parts(wide, batches, {name: one.path for name, (one, _) in begun.items()}))
+        step = Steps(len(parts), progress or False, "convert")
+        for path, count, names, corrects in parts:
+            step(path or "the whole model")
             sides = [
                 record(wide, frozen, batches.source, some, path, count) for some in (batches.chosen(), batches.held())
             ]
@@ -186,6 +194,7 @@ def learned(model: Any, wide: Any, small: Any, batches: Divided, steps: int, see
             present |= {name: one.rounded() for name, one in zip(names, found, strict=True)}
             for one in found:
                 _put(frozen, one.layer.name, one.parameter())
+        step.finish()
     finally:
         for hook in hooks:
             hook.remove()
