@@ -42,21 +42,25 @@ def exports_dlpack(value: object) -> bool:
 
 
 def alike(answer: np.ndarray[Any, Any], given: object) -> Any:
-    """Return an answer as the caller passed the argument: a tensor of PyTorch for a tensor, else the array itself.
+    """Return an answer as an array of the argument's library: PyTorch, JAX, or another one of the array API standard.
 
     Parameters
     ----------
     given : object
-        The argument.
+        The argument. For an array of NumPy, a packed array or a list the answer is the array itself.
 
     Returns
     -------
-    ndarray or torch.Tensor
-        The tensor shares the memory of the array.
+    ndarray, torch.Tensor, jax.Array or array of another library
+        A tensor of PyTorch shares the memory of the array.
     """
+    if type(given) is np.ndarray:
+        return answer
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(given, getattr(torch, "Tensor", ())):
-        return answer
+        namespace = getattr(given, "__array_namespace__", None)
+        own = namespace is None or isinstance(given, (np.ndarray, np.generic)) or not exports_dlpack(given)
+        return answer if own else namespace().asarray(answer)
     if answer.dtype.name == "bfloat16":  # PyTorch accepts bfloat16 from NumPy only as integers
         return torch.from_numpy(answer.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(answer)

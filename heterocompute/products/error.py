@@ -57,15 +57,15 @@ def error(w: Any, q: Any) -> ErrorReport:
     Parameters
     ----------
     w : array_like
-        The original.
+        The original, an array of NumPy, PyTorch, JAX or another library of the array API standard, in CPU memory.
     q : QuantizedArray, EIEArray or array_like
         Of the same shape.
 
     Returns
     -------
     ErrorReport
-        Sums are float64 in a fixed order, identical on every machine. Positions where both arrays hold the same
-        infinity count as 0 in all sums.
+        Numbers of Python, whatever the library of the arrays. Sums are float64 in a fixed order, identical on every
+        machine. Positions where both arrays hold the same infinity count as 0 in all sums.
 
     Examples
     --------

@@ -11,6 +11,7 @@ import numpy as np
 
 from ... import _heterocompute as _core
 from ...arrays.device import DeviceArray, as_device, c_strides, in_callers_library, is_on_device
+from ...arrays.foreign import alike
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
 from ...base.devices import A_DEVICE, KIND, has_device, wait
@@ -120,14 +121,21 @@ def device_attention(q: Any, kept: tuple[Any, Any], cores: tuple[Any, Any], *opt
 
 
 def in_library_of_first(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a result on a device as an array of the first argument's library."""
+    """Return a result as an array of the first argument's library, on its device."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        answer = function(*args, **kwargs)
+        answer: Any = function(*args, **kwargs)
+        given = args[0] if args else next(iter(kwargs.values()))
+        if type(given) is np.ndarray and type(answer) is np.ndarray:
+            return answer  # type: ignore[return-value]
+        shared: Any
         if isinstance(answer, DeviceArray):
-            shared: R = in_callers_library(answer, args[0] if args else next(iter(kwargs.values())))
-            return shared
-        return answer
+            shared = in_callers_library(answer, given)
+        elif isinstance(answer, tuple):
+            shared = tuple(alike(one, given) for one in answer)
+        else:
+            shared = alike(answer, given)
+        return shared  # type: ignore[no-any-return]
 
     return call

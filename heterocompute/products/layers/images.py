@@ -16,6 +16,7 @@ from ...base.float_env import converted, counts_subnormals
 from ...base.values import as_real
 from ..arguments import Array, FloatArray
 from ..window import Padding, as_pair, as_window
+from .device import in_library_of_first
 
 __all__ = ["avg_pool2d", "fold_batch_norm", "max_pool2d"]
 
@@ -25,6 +26,7 @@ def __dir__() -> list[str]:
 
 
 @counts_subnormals
+@in_library_of_first
 def max_pool2d(
     x: ArrayLike, size: int | tuple[int, int], stride: int | tuple[int, int] | None = None, padding: Padding = 0
 ) -> FloatArray:
@@ -60,6 +62,7 @@ def max_pool2d(
 
 
 @counts_subnormals
+@in_library_of_first
 def avg_pool2d(
     x: ArrayLike, size: int | tuple[int, int], stride: int | tuple[int, int] | None = None, padding: Padding = 0
 ) -> FloatArray:
@@ -94,6 +97,7 @@ def avg_pool2d(
 
 
 @counts_subnormals
+@in_library_of_first
 def fold_batch_norm(
     w: ArrayLike,
     bias: ArrayLike,
