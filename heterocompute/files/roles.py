@@ -89,6 +89,7 @@ PARTS = {
     "vision tower": re.compile(
         r"(^|\.)(vision\w*|visual\w*|image_\w+|audio\w*|speech\w*|multi_modal_projector|mm_projector|embed_(vision|audio))\."
     ),
+    "router": ROUTER,
     "output layer": re.compile(r"(^|\.)(lm_head|embed_out|output_layer|predictions\.decoder)\.weight$"
                                r"|^(score|qa_outputs|classifier(\.\w+)?)\.weight$"),
     "embedding": re.compile(r"(^|\.)(\w*embed\w*|wte|wpe)\.weight$"),
@@ -204,6 +205,8 @@ def parts_of(names: Iterable[str], parts: Collection[str]) -> dict[str, str]:
         for name in names
         if (part := next((part for part, fits in PARTS.items() if part in parts and fits.search(name)), None))
     }
+    if "router" in parts:
+        found = {name: "router" for name in names if name not in found and _is_gate(name, names)} | found
     if len(found) == len(names):
         found = {name: part for name, part in found.items() if part != "vision tower"}
     return found
@@ -240,12 +243,17 @@ def _is_linear(shapes: Shapes) -> bool:
     return any(shape[0] == 3 * shape[1] for shape in fused)
 
 
+def _is_gate(name: str, names: Iterable[str]) -> bool:
+    """Tell whether a tensor is the router of a block with experts, by the names of the tensors next to it."""
+    gate = GATE.match(name)
+    return gate is not None and any(".experts." in one and one.startswith(f"{gate['block']}.") for one in names)
+
+
 def _is_plain(name: str, shape: Sequence[int], shapes: Shapes) -> bool:
     """Tell whether a tensor of a model with a configuration is no matrix."""
     if any(pattern.search(name) for pattern in (BIAS, NORM, POSITIONS, ROUTER)):
         return True
-    gate = GATE.match(name)
-    if gate is not None and any(".experts." in one and one.startswith(f"{gate['block']}.") for one in shapes):
+    if _is_gate(name, shapes):
         return True
     if not name.endswith(".weight"):
         return PARAMETERS.search(name) is not None or sum(size != 1 for size in shape) < 2

@@ -95,7 +95,10 @@ def test_workers_are_processes_or_anything_like_map(found: Any) -> None:
     space = {"lanes": [8, 16]}
     here = hw.explore(space, NET)
     told: list[tuple[int, int]] = []
-    assert hw.explore(space, NET, workers=2, progress=lambda *at: told.append(at)).table == here.table
+    assert (
+        hw.explore(space, NET, workers=2, progress=lambda done, total, text: told.append((done, total))).table
+        == here.table
+    )
     assert sorted(told) == [(1, 2), (2, 2)]
     with ThreadPoolExecutor(2) as pool:
         assert hw.explore(space, NET, workers=pool.map).table == here.table
@@ -112,7 +115,7 @@ class Interrupted(Exception):
 
 
 def _interrupt_after(count: int) -> Any:
-    def progress(done: int, total: int) -> None:
+    def progress(done: int, total: int, text: str) -> None:
         if done == count:
             raise Interrupted
 
@@ -129,7 +132,7 @@ def test_an_interrupted_exploration_continues(tmp_path: Path, monkeypatch: pytes
     evaluated: list[Any] = []
     monkeypatch.setattr(exploring, "point_cost", lambda task: evaluated.append(task) or point_cost(task))
     told: list[int] = []
-    found = hw.explore(space, NET, progress=lambda done, total: told.append(done), keep=path)
+    found = hw.explore(space, NET, progress=lambda done, total, text: told.append(done), keep=path)
     assert (found.table, found.refused, len(evaluated)) == (whole.table, whole.refused, 2) and told == [6, 7, 8]
     again = hw.explore({**space, "lanes": 8}, NET, "area", keep=path)  # a part of the space, by another objective
     assert len(evaluated) == 2 and len(again.table) == 2

@@ -111,3 +111,48 @@ def test_transformers_finds_the_scales_of_a_model_whose_parts_it_moves(tmp_path:
         with torch.no_grad():
             logits.append(model.eval()(torch.arange(2, 20)[None]).logits)
     assert torch.equal(*logits)
+
+
+@pytest.mark.parametrize("name", [name for name, one in LAYOUTS.items() if one.examples and "router" in one.keeps])
+@pytest.mark.parametrize("router", ["block_sparse_moe.gate", "mlp.gate", "mlp.router", "mlp.shared_expert_gate"])
+def test_routers_are_plain_in_every_layout_of_tensors(tmp_path: Path, name: str, router: str) -> None:
+    layout, rng = LAYOUTS[name], np.random.default_rng(len(router))
+    if layout.only_stacks or layout.is_file:
+        pytest.skip("stores no matrices in a folder")
+    block = f"model.layers.0.{router.partition('.')[0]}."
+    gate = f"model.layers.0.{router}.weight"
+    experts = [f"{block}experts.{i}.{part}_proj.weight" for i in range(2) for part in ("up", "gate")]
+    arrays = {key: rng.standard_normal((256, 128), np.float32) for key in (gate, *experts)}
+    arrays["model.layers.1.mlp.gate.weight"] = arrays[gate]  # a gate without experts is a matrix
+    hc.save(tmp_path / "in.safetensors", arrays)
+    found = hc.quantize_checkpoint(tmp_path / "in.safetensors", tmp_path / "out", layout.examples[0], layout=name)
+    assert found["kept"] == {gate: "router"} and isinstance(hc.load(tmp_path / "out")[gate], np.ndarray)
+    found = hc.quantize_checkpoint(
+        tmp_path / "in.safetensors", tmp_path / "all", layout.examples[0], layout=name, include="*"
+    )
+    assert not found["kept"] and all(row["format"] is not None for row in found["tensors"])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_transformers_loads_the_experts_of_a_mixture(tmp_path: Path, seed: int) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    pytest.importorskip("compressed_tensors")
+    torch.manual_seed(seed)
+    base = {"vocab_size": 96, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 1,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts_per_tok": 2}  # fmt: skip
+    made: Any = transformers.MixtralForCausalLM
+    config = transformers.MixtralConfig(**base, num_local_experts=4)
+    if seed:
+        made = transformers.Qwen3MoeForCausalLM
+        config = transformers.Qwen3MoeConfig(**base, moe_intermediate_size=128, num_experts=4, head_dim=32)
+    made(config).save_pretrained(tmp_path / "in")
+    hc.quantize_checkpoint(tmp_path / "in", tmp_path / "out", "int4-g128-f16", layout="compressed-tensors")
+    dequantize_checkpoint(tmp_path / "out", tmp_path / "plain")
+    models = [made.from_pretrained(tmp_path / name, dtype=torch.float32) for name in ("out", "plain")]
+    mine, exact = (dict(model.named_parameters()) for model in models)
+    experts = [name for name in exact if "experts" in name]
+    assert experts
+    for name in experts:  # transformers unpacks them as it loads, and rounds them to float16
+        assert bool(((mine[name] - exact[name]).abs() <= 2.0**-11 * exact[name].abs() + 2.0**-25).all()), name
+    for name in ("lm_head.weight", "model.embed_tokens.weight", "model.norm.weight"):
+        assert torch.equal(mine[name], exact[name])

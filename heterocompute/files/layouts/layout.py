@@ -116,7 +116,7 @@ class Layout:
     has_blocks: bool = False
     has_models: bool = False
     turns: bool = True
-    keeps: tuple[str, ...] = ("embedding", "output layer", "vision tower")
+    keeps: tuple[str, ...] = ("embedding", "output layer", "vision tower", "router")
     reads_conv1d: bool = False
 
     # What a layout defines.
