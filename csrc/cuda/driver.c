@@ -146,15 +146,18 @@ hc_status hc_cuda_open(const char *path, hc_error *error) {
 
 bool hc_cuda_brings_kernels(void) { return brings_kernels; }
 
-void hc_cuda_give(const char *name, const void *image) {
+hc_status hc_cuda_give(const char *name, const void *image, hc_error *error) {
     hc_mutex_lock(&mutex);
-    for (int i = 0; i < MAX_MODULES; i++)
-        if (!images[i].name || strcmp(images[i].name, name) == 0) {
-            images[i].name = name;
-            images[i].image = image;
-            break;
-        }
+    int i = 0;
+    while (i < MAX_MODULES && images[i].name && strcmp(images[i].name, name) != 0)
+        i++;
+    if (i < MAX_MODULES) {
+        images[i].name = name;
+        images[i].image = image;
+    }
     hc_mutex_unlock(&mutex);
+    return i < MAX_MODULES ? HC_OK
+                           : hc_fail(error, HC_VALUE, "cuda: %s is one of more than %d modules", name, MAX_MODULES);
 }
 
 int hc_cuda_devices(void) { return is_open ? n_devices : 0; }

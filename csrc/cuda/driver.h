@@ -20,7 +20,7 @@ typedef struct {
  * there is no driver or no device. */
 hc_status hc_cuda_open(const char *library, hc_error *error);
 /* Before the first launch: a module of kernels by name, a fatbin for cuModuleLoadData. Both stay in memory. */
-void hc_cuda_give(const char *name, const void *image);
+hc_status hc_cuda_give(const char *name, const void *image, hc_error *error);
 /* A library that has the symbol hc_cuda_brings_kernels has them itself (tests/cuda/host/fake_driver.cpp): it is given the
  * name of a module in place of its image. */
 bool hc_cuda_brings_kernels(void);

@@ -67,6 +67,10 @@ class PackedArray(Shown, NDArrayOperatorsMixin):
         """Return all values."""
         raise NotImplementedError
 
+    def _wide_values(self) -> Array:
+        """Return all values as float64, without the rounding to float32 where a format has more digits."""
+        return converted(self._values(), np.float64)
+
     def _slabs(self, count: int) -> Iterator[tuple[Any, Array]]:
         """Yield all values in C order, about `count` at a time where that is possible, each with its index."""
         yield (...,), self._values()
@@ -202,6 +206,8 @@ class PackedArray(Shown, NDArrayOperatorsMixin):
     def __array__(self, dtype: object = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise WrongValue(f"{type(self).__name__}: there is no array of values to share; copy=False is impossible")
+        if dtype is not None and np.dtype(dtype) == np.float64:  # type: ignore[call-overload]
+            return self._wide_values()
         values = self._values()
         return values if dtype is None else converted(values, dtype)
 

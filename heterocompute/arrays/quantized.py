@@ -402,6 +402,11 @@ class QuantizedArray(PackedArray):
             raise WrongType(f"an array on {self.device} has no values on the CPU: call to('cpu') first")
         return self.dequantize()
 
+    def _wide_values(self) -> Array:
+        if self._is_far:
+            return super()._wide_values()
+        return self.dequantize(np.float64)
+
     def _as_floats(self, name: str) -> Array:
         more = "" if self._is_far else ", or numpy.asarray().astype()"
         raise WrongType(f"{name} is {self._named()}; take its {self._decoder} first{more}")

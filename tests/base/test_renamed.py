@@ -27,6 +27,8 @@ OLD: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (lambda **more: hc.ptq.quantize(NET, len, **more), {"formats": "int8"}, "quantize: formats .* expected format="),
     (lambda **more: hw.roofline(**more, device="t4"), {"model": "digits"}, "roofline: model .* expected network="),
     (lambda **more: hw.roofline("digits", **more), {"device_name": "t4"}, "device_name .* expected device="),
+    (lambda **more: hw.roofline("digits", **more), {"chip": "t4"}, "roofline: chip .* expected device="),
+    (lambda **more: hw.roofline("digits", "t4", **more), {"positions": 4}, "positions .* expected context="),
     (lambda **more: hw.count(**more), {"model": "digits"}, "count: model .* expected network="),
     (lambda **more: hw.memory.kv_cache("llama_7b", **more), {"positions": 8}, "positions .* expected context="),
     (lambda **more: hw.systems.tpp(**more), {"chip": "t4"}, "tpp: chip .* expected device="),

@@ -191,3 +191,15 @@ def test_places_of_sparse_products_keep_their_registers(tmp_path: Path) -> None:
     kernels = re.split(r"Function : ", disassembly)[1:]
     assert len(kernels) == 6
     assert [overwritten_places(text) for text in kernels] == [(4, [])] * 6
+
+
+def test_too_many_modules_are_an_error() -> None:
+    code = (
+        "from heterocompute import _heterocompute as core\n"
+        "for i in range(32): core.cuda_give(b'module%d' % i, b'x')\n"
+        "core.cuda_give(b'module3', b'y')\n"  # a name that is known
+        "try: core.cuda_give(b'one more', b'x')\n"
+        "except RuntimeError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "cuda: one more is one of more than 32 modules\n", done.stderr

@@ -368,3 +368,18 @@ def test_a_table_with_a_scale_of_its_class_is_packed():
     assert [row["reason"] for row in ht.summary(small).records()] == ["", "tied to table.weight"]
     with pytest.raises(TypeError, match="embedding: max_norm changes the rows"):
         nn.functional.embedding(ids, small.table.weight, max_norm=1.0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_an_image_smaller_than_the_filter_has_no_outputs(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    kernel = [int(rng.integers(2, 4)) for _ in range(n)]
+    sizes = [size + int(rng.integers(-1, 3)) for size in kernel]
+    sizes[int(rng.integers(n))] = 1
+    layer = getattr(torch.nn, f"Conv{n}d")(4, 6, kernel, stride=int(rng.integers(1, 3)))
+    packed = ht.convert(torch.nn.Sequential(layer), "int8")
+    y = packed(torch.zeros(2, 4, *sizes))
+    stride = layer.stride[0]
+    wanted = [max((size - taps) // stride + 1, 0) for size, taps in zip(sizes, kernel, strict=True)]
+    assert y.shape == (2, 6, *wanted) and 0 in y.shape and y.dtype == torch.float32

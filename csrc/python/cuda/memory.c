@@ -44,8 +44,9 @@ PyObject *hc_cuda_give_method(PyObject *self, PyObject *args) {
         return NULL;
     Py_INCREF(name); /* for the life of the process, as the driver's module */
     Py_INCREF(image);
-    hc_cuda_give(PyBytes_AsString(name), PyBytes_AsString(image));
-    Py_RETURN_NONE;
+    hc_error error;
+    const hc_status status = hc_cuda_give(PyBytes_AsString(name), PyBytes_AsString(image), &error);
+    return status == HC_OK ? Py_NewRef(Py_None) : hc_raise_driver(status, &error);
 }
 
 /* Addresses of the planners, for tests that run the kernels on the host. */

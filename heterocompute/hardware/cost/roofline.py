@@ -171,7 +171,7 @@ class Roofline(Shown):
         )
 
 
-@renamed(model="network", device_name="device")
+@renamed(model="network", device_name="device", chip="device", positions="context")
 def roofline(
     network: Any,
     device: str | Device,

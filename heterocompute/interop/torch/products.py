@@ -6,6 +6,7 @@ through the operators.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -201,12 +202,12 @@ def unfolded(
 ) -> tuple[torch.Tensor, list[int]]:
     """Return the windows of volumes, (N, C, D, H, W) -> (N P Q R, C, taps, 1), and P, Q, R."""
     x = torch.nn.functional.pad(x, [one for pad in reversed(padding) for one in (pad, pad)])
-    sizes = [
-        (size - step * (taps - 1) - 1) // along + 1
+    sizes = [  # 0 for volumes that are smaller than a window
+        max((size - step * (taps - 1) - 1) // along + 1, 0)
         for size, taps, along, step in zip(x.shape[2:], kernel, stride, dilation, strict=True)
     ]
-    if min(sizes) < 1:
-        raise WrongValue(f"conv3d: x has {tuple(x.shape[2:])} values with padding, fewer than a window")
+    if not min(sizes):
+        return x.new_zeros((0, x.shape[1], math.prod(kernel), 1)), sizes
     found = []
     for taps in product(*map(range, kernel)):
         index = [
