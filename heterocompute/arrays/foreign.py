@@ -59,8 +59,9 @@ def alike(answer: np.ndarray[Any, Any], given: object) -> Any:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(given, getattr(torch, "Tensor", ())):
         namespace = getattr(given, "__array_namespace__", None)
-        own = namespace is None or isinstance(given, (np.ndarray, np.generic)) or not exports_dlpack(given)
-        return answer if own else namespace().asarray(answer)
+        if namespace is None or isinstance(given, (np.ndarray, np.generic)) or not exports_dlpack(given):
+            return answer
+        return namespace().asarray(answer)
     if answer.dtype.name == "bfloat16":  # PyTorch accepts bfloat16 from NumPy only as integers
         return torch.from_numpy(answer.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(answer)
