@@ -13,8 +13,8 @@ from .gptq import gptq
 from .hadamard import hadamard
 from .hessian import Hessian
 from .network import Calibration, Rounded, calibrate, quantize
-from .plan import Plan
 from .qronos import qronos
+from .results.plan import Plan
 from .rotate import rotate
 from .search import search
 

@@ -33,7 +33,7 @@ from .hessian import Hessian
 from .layer import check_options, round_layer, rounded_to
 from .options import Options
 from .recorder import Kept, Maker, Paired, Recorder, plain_sums
-from .weighed import Rounded, kept_codes
+from .results.weighed import Rounded, kept_codes
 
 __all__ = ["Calibration", "Rounded", "calibrate", "quantize"]
 

@@ -39,7 +39,7 @@ from .hessian import Hessian
 from .knapsack import Solution, solve
 from .methods import codes_or_values, takes
 from .network import chosen_arrays
-from .plan import Plan
+from .results.plan import Plan
 
 Array = np.ndarray[Any, Any]
 

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..base.cached import cached
-from ..base.errors import WrongValue
-from ..base.float_env import counts_subnormals
-from ..base.texts import counted, file_name, quoted
-from ..base.toml_text import toml_text
-from ..formats import format as parse_format, is_function
-from ..formats.defining import carried
-from ..report import search as report
-from ..report.files import write_figure, write_text
-from ..report.results.checking import check_columns, fitted
+from ...base.cached import cached
+from ...base.errors import WrongValue
+from ...base.float_env import counts_subnormals
+from ...base.texts import counted, file_name, quoted
+from ...base.toml_text import toml_text
+from ...formats import format as parse_format, is_function
+from ...formats.defining import carried
+from ...report import search as report
+from ...report.files import write_figure, write_text
+from ...report.results.checking import check_columns, fitted
 from .weighed import Weighed
 
 

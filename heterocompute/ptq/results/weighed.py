@@ -11,18 +11,18 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..arrays.base import PackedArray
-from ..base.errors import WrongValue, printable, shown
-from ..base.float_env import counts_subnormals
-from ..base.keeping.results import KeptResults
-from ..base.texts import counted, file_name
-from ..files.opening import load
-from ..files.safetensors import KINDS, Reader, save_with
-from ..formats import Format
-from ..report import rounding as report
-from ..report.files import write_text
-from ..report.results.checking import from_json, to_json
-from ..report.results.tabular import Tabular
+from ...arrays.base import PackedArray
+from ...base.errors import WrongValue, printable, shown
+from ...base.float_env import counts_subnormals
+from ...base.keeping.results import KeptResults
+from ...base.texts import counted, file_name
+from ...files.opening import load
+from ...files.safetensors import KINDS, Reader, save_with
+from ...formats import Format
+from ...report import rounding as report
+from ...report.files import write_text
+from ...report.results.checking import from_json, to_json
+from ...report.results.tabular import Tabular
 
 KEY = "heterocompute.result"  # the report in the header of a safetensors file
 SUFFIX = ".safetensors"

@@ -1,0 +1,1 @@
+"""Results of rounding and of the search for formats, with their weights."""
