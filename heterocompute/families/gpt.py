@@ -180,9 +180,10 @@ COHERE = Family(
     "command-r",
     (
         Kind("cohere", COHERE_DEFAULTS, keys=EPSILON, biases={"attention_bias": ATTENTION},
-             factors={"logit_scale": "logits"}, base=5e5, title="Cohere"),
+             factors={"logit_scale": "logits"}, base=5e5, reads=("use_qk_norm",), title="Cohere"),
     ),
     centered=True, parallel="always", shares_norm=True, pairs=True, rotates_neighbors=True, period=None,
+    qk_norm="apart", qk_norm_flag="use_qk_norm",
     has_output=False, factors=("logits",),
 )  # fmt: skip
 COHERE2 = Family(

@@ -110,8 +110,8 @@ class Family:
         Attention and feed-forward part read the same input: ``always``, or the flag of config.json; "": never.
     shares_norm : bool
         They then have one norm.
-    qk_norm : {"", "head", "all"}
-        Queries and keys are normalized, per head or all heads together.
+    qk_norm : {"", "head", "all", "apart"}
+        Queries and keys are normalized: per head, all heads together, or each head by weights of its own.
     rotates_neighbors : bool
         Hugging Face rotates neighbors, too, so that no row is moved.
     unrotated : {"", "listed", "global", "beside windows"}
@@ -215,7 +215,7 @@ class Family:
     norm_bias: bool = False
     pre_norms: bool = True
     post_norms: bool = False
-    qk_norm: Literal["", "head", "all"] = ""
+    qk_norm: Literal["", "head", "all", "apart"] = ""
     qk_norm_flag: str = ""
     parallel: str = ""
     shares_norm: bool = False
