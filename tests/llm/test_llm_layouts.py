@@ -156,3 +156,79 @@ def test_families_that_are_not_known_are_refused_by_name(family: str, tmp_path: 
     with pytest.raises(ValueError, match=f"model_type is '{family}', expected one of llama"):
         hc.zoo.open_llm(tmp_path / "m")
     shutil.rmtree(tmp_path / "m")
+
+
+MIXED = {
+    "llama": ("Llama", {}),
+    "mixtral": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": None}),
+    "qwen2_moe": ("Qwen2Moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+                               "shared_expert_intermediate_size": 64}),
+}  # fmt: skip
+
+
+def with_two_formats(path: Path, family: str) -> tuple[Path, dict[str, Any]]:
+    """Write a folder of ModelOpt, attention in FP8 and the rest in NVFP4, and return the packed weights."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    kind, more = MIXED[family]
+    config = getattr(transformers, f"{kind}Config")(**{
+        "vocab_size": len(made.vocabulary()), "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "bos_token_id": 0,
+        "eos_token_id": 1, "pad_token_id": None, **more})  # fmt: skip
+    torch.manual_seed(0)
+    made.write_folder(path)
+    (path / "model.safetensors").unlink()
+    getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(path)
+    tensors, packed = dict(hc.load(path / "model.safetensors")), {}
+    for name in [one for one in tensors if one.endswith(".weight") and ("proj" in one or ".experts." in one)]:
+        w = np.asarray(tensors[name], np.float32) * (1 + len(packed) % 5)  # scales differ
+        packed[name] = q = hc.quantize(w, "fp8_e4m3fn-tensor" if "self_attn" in name else "nvfp4")
+        place, parts, eights = name.removesuffix(".weight"), q.components, np.dtype(ml_dtypes.float8_e4m3fn)
+        if "self_attn" not in name:
+            tensors |= {name: parts["codes"], f"{place}.weight_scale": parts["scales"].view(eights),
+                        f"{place}.weight_scale_2": parts["coarse"].reshape(())}  # fmt: skip
+        else:
+            tensors |= {name: parts["codes"].view(eights), f"{place}.weight_scale": parts["coarse"].reshape(())}
+    of = {True: {"quant_algo": "NVFP4", "group_size": 16}, False: {"quant_algo": "FP8"}}
+    declared = json.loads((path / "config.json").read_text())
+    declared["quantization_config"] = {
+        "quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "exclude_modules": ["lm_head"],
+        "quantized_layers": {name.removesuffix(".weight"): of["self_attn" not in name] for name in packed},
+    }  # fmt: skip
+    (path / "config.json").write_text(json.dumps(declared))
+    hc.save(path / "model.safetensors", tensors)
+    return path, packed
+
+
+@pytest.mark.parametrize("family", MIXED)
+def test_folders_of_two_formats_become_a_file_of_llama_cpp(family: str, tmp_path: Path) -> None:
+    """NVFP4 stays, each expert with its own scale; FP8 is rounded."""
+    pytest.importorskip("gguf")
+    folder, packed = with_two_formats(tmp_path / "in", family)
+    command = tmp_path / "in", tmp_path / "m.gguf", "gguf"
+    with pytest.raises(ValueError, match="gguf has no place for fp8_e4m3fn-tensor; lossy='q8_0' rounds such weights"):
+        hc.convert_checkpoint(*command)
+    summary = hc.convert_checkpoint(*command, lossy="q8_0")
+    assert summary["unloadable"] is None
+    net = hc.zoo.open_llm(tmp_path / "m.gguf")
+    for role in [one for one in net.roles if ".ffn_down" in one]:
+        i, found = role.split(".")[1], np.asarray(net.weights[net.roles[role]], np.float32)
+        names = [name for name in packed if f"layers.{i}." in name and ("down_proj" in name or ".w2." in name)]
+        names = [name for name in names if ("shared" in name) == ("shexp" in role)]
+        wanted = np.stack([packed[name].dequantize() for name in sorted(names)])
+        assert np.array_equal(found, wanted if found.ndim == 3 else wanted[0])
+    plain = hc.zoo.open_llm(folder)
+    found, wanted = net.logits(IDS), plain.logits(IDS)
+    assert np.median(np.abs(found - wanted)) < 0.01 * np.abs(wanted).max()  # some tokens may take other experts
+    xllamacpp = pytest.importorskip("xllamacpp")
+    options = xllamacpp.CommonParams()
+    options.model.path, options.n_ctx, options.cpuparams.n_threads = str(tmp_path / "m.gguf"), 128, 1
+    options.warmup = False
+    answer = xllamacpp.Server(options).handle_completions(
+        {"prompt": "the cat sat in", "n_predict": 1, "temperature": 0, "n_probs": 300}
+    )
+    answer = json.loads(answer) if isinstance(answer, str) else answer
+    logits = net.logits(np.array(net.tokenizer.encode("the cat sat in")), activations="int8-g32-f16")[-1]
+    wanted = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+    said = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+    spread = max(wanted) - min(wanted)
+    assert max(abs(wanted[one["id"]] - one["logprob"]) for one in said) < 0.05 * spread  # it rounds activations

@@ -33,6 +33,7 @@ from ..linear import Array, refuse
 from .blocks import array_of, blocks_name, bytes_of
 from .keys import add_key
 from .llama_cpp import Model
+from .stacks import Apart
 
 BLOCK, MOST_NAME = 32, 63
 PLAIN = ("float32", "float16", "bfloat16", "float64", "int8", "int16", "int32", "int64")
@@ -70,7 +71,8 @@ def kind_of(fmt: Format) -> str:
 
 def _check_names(arrays: Mapping[str, Any]) -> None:
     """Refuse names that ggml cannot hold, and tensors with the name of another one's scale."""
-    scaled = [name for name, a in arrays.items() if isinstance(a, QuantizedArray) and isinstance(a.format, NVFP4)]
+    scaled = [name for name, a in arrays.items()
+              if isinstance(a, Apart) or (isinstance(a, QuantizedArray) and isinstance(a.format, NVFP4))]  # fmt: skip
     taken: set[str] = set()
     for name in [*arrays, *map(scale_name, scaled)]:
         if len(name.encode()) > MOST_NAME:
@@ -197,6 +199,12 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model 
     wanted: dict[str, Callable[[], Array]] = {}  # the values of each tensor
     for name, array in arrays.items():
         order = None if model is None else model.rows.get(name)
+        if isinstance(array, Apart):
+            several = [blocks_of(name, one) for one in array.parts]
+            stored[name] = several[0].kind, np.stack([one.data for one in several])
+            stored[scale_name(name)] = None, np.concatenate([one.scale for one in several if one.scale is not None])
+            wanted[name] = partial(np.asarray, array)
+            continue
         if isinstance(array, QuantizedArray):
             blocks = blocks_of(name, array)
             stored[name] = blocks.kind, blocks.data if order is None else blocks.data[order]
