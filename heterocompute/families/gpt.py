@@ -194,7 +194,7 @@ COHERE2 = Family(
              windows=Windows(is_listed=True, period_key="sliding_window_pattern"), title="Cohere2"),
     ),
     centered=True, parallel="always", shares_norm=True, pairs=True, rotates_neighbors=True, unrotated="global",
-    period=4, has_output=False, factors=("logits",), has_windows="read", is_square=True,
+    period=4, has_output=False, factors=("logits",), has_windows="read", is_square=True, has_scales=True,
 )  # fmt: skip
 GPT_OSS = Family(
     "gpt-oss",

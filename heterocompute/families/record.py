@@ -187,6 +187,8 @@ class Family:
         Each head has a head of keys of its own in llama.cpp.
     has_windows : {"", "key", "read"}
         llama.cpp knows no window; the file has its key, but llama.cpp does not compute it; or computes it.
+    has_scales : bool
+        llama.cpp multiplies the feed-forward part by the scales of NVFP4.
     """
 
     name: str
@@ -258,6 +260,7 @@ class Family:
     is_square: bool = False
     is_ungrouped: bool = False
     has_windows: Literal["", "key", "read"] = ""
+    has_scales: bool = False
 
     @property
     def architecture(self) -> str:

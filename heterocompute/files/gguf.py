@@ -23,6 +23,7 @@ from .layouts.gguf.blocks import block_bytes
 from .layouts.gguf.keys import add_key, check_text
 from .layouts.gguf.model import MOST_NAME, Whole, block_of, blocks_of, kind_of
 from .layouts.gguf.rounding import rounded
+from .layouts.gguf.stacks import Apart
 from .selection import FirstMatch
 
 Array = np.ndarray[Any, Any]
@@ -200,7 +201,7 @@ def _add_tensor(
     writer: Any, gguf: Any, name: Any, array: object, kind: str | Format | None
 ) -> tuple[str | Format, int]:
     """Enter a tensor's name and size; return its type and its bytes."""
-    if isinstance(array, QuantizedArray):
+    if isinstance(array, QuantizedArray | Apart):
         kind = array.format
         if array.axis != (array.ndim - 1,):
             what = f"tensor {quoted(name)} of shape {array.shape} and axis {array.axis}"
@@ -218,7 +219,7 @@ def _add_tensor(
         raise WrongValue(
             f"save_gguf: tensor {quoted(name)} has shape {shape}, expected at most {MOST_DIMENSIONS} dimensions"
         )
-    if not isinstance(array, QuantizedArray) and kind not in INTEGERS:
+    if not isinstance(array, QuantizedArray | Apart) and kind not in INTEGERS:
         kind = fitting(kind or "f32", shape)
     assert kind is not None
     if isinstance(kind, str):
@@ -240,7 +241,8 @@ def _add_tensor(
     writer.add_tensor_info(name, (*shape[:-1], row_bytes), np.dtype(np.uint8), total, raw_dtype=raw)
     if isinstance(kind, NVFP4):
         _check_name(scale_name(name))
-        writer.add_tensor_info(scale_name(name), (1,), PLAIN["f32"], 4)
+        count = len(array.parts) if isinstance(array, Apart) else 1
+        writer.add_tensor_info(scale_name(name), (count,), PLAIN["f32"], 4 * count)
     return kind, total
 
 
@@ -255,7 +257,7 @@ def fitting(kind: str | Format, shape: tuple[int, ...]) -> str | Format:
 
 def _stored(name: str, array: object, kind: str | Format, importance: object) -> list[Array]:
     """The bytes of a tensor, and its separate scale."""
-    if isinstance(array, QuantizedArray):
+    if isinstance(array, QuantizedArray | Apart):
         return _in_order(name, array)
     array = as_any(array, f"save_gguf: tensor {quoted(name)}")
     if kind in INTEGERS:
@@ -298,6 +300,6 @@ def _converted(name: str, array: Array, kind: str) -> Array:
     return stored.view(np.uint8) if kind == "bf16" else stored
 
 
-def _in_order(name: str, q: QuantizedArray) -> list[Array]:
+def _in_order(name: str, q: QuantizedArray | Apart) -> list[Array]:
     blocks = blocks_of(name, q)
     return [blocks.data] if blocks.scale is None else [blocks.data, blocks.scale]

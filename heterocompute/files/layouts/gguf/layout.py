@@ -120,6 +120,11 @@ class _Named(Mapping[str, Any]):
         self._names = {own: name for name, own in declared.names.items()}
 
     def __getitem__(self, own: str) -> Any:
+        array = self._array(own)
+        model.refuse_scales(own, array, self._model)
+        return array
+
+    def _array(self, own: str) -> Any:
         if (stack := self._model.stacks.get(own)) is not None:
             return stack.of(own, [self._arrays[name] for name in stack.names])
         if own not in self._names:

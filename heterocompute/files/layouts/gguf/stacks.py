@@ -67,6 +67,26 @@ class Apart:
 
     parts: list[QuantizedArray]
 
+    @property
+    def format(self) -> Any:
+        """The format of each matrix."""
+        return self.parts[0].format
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(matrices, rows, columns)."""
+        return (len(self.parts), *self.parts[0].shape)
+
+    @property
+    def axis(self) -> tuple[int, ...]:
+        """The quantized axis."""
+        return (2,)
+
+    @property
+    def ndim(self) -> int:
+        """3."""
+        return 3
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         values = np.stack([one.dequantize() for one in self.parts])
         return values if dtype is None else values.astype(dtype)
