@@ -2,8 +2,7 @@
 
     keys tokenizer.ggml.model, .pre    the kind of vocabulary, and the rule that splits texts into words
     .tokens, .token_type               texts and types; some texts are control tokens whatever their type
-    .scores or .merges                 what is joined first
-    .precompiled_charsmap              of Unigram (t5): replacements of characters
+    .scores or .merges                 what is joined first; of Unigram (t5) also .precompiled_charsmap
     .bos_token_id, .add_bos_token, ... tokens around texts, with the defaults of llama.cpp
     general.name                       of Phi-3: white space after most control tokens has no tokens
 

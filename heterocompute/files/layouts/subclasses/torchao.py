@@ -6,7 +6,7 @@
     metadata, NAME.weight    {"_type": "Int8Tensor", "_data": {"block_size": [high, wide], ...}}
 
 value = (code - zero point) scale in float32, before torchao rounds it to the dtype of the weight. `torchao_int4` reads
-packed int4, `torchao_mx` MX and NVFP4; `torchao_writing` writes integers.
+packed int4, `torchao_mx` MX and NVFP4; `integers` writes integers.
 
 torchao 0.18, prototype/safetensors/safetensors_support.py, quantization/quantize_/workflows.
 """
@@ -27,7 +27,7 @@ from .. import linear, scaled
 from ..layout import Layout
 from ..linear import Array, Packed, Parts, check_finite, no_format
 from ..weight import Weight, of_array, of_codes, of_values
-from . import torchao_int4, torchao_mx, torchao_writing
+from . import integers, torchao_int4, torchao_mx
 
 ENDS = (
     "._weight_qdata",
@@ -134,16 +134,16 @@ class TorchAO(Layout):
         return f"{prefix}.weight" in reader.metadata
 
     def shapes(self, name: str, q: Packed) -> Parts:
-        return torchao_writing.shapes(name, q, self.name)
+        return integers.shapes(name, q, self.name)
 
     def values(self, name: str, q: QuantizedArray) -> Iterable[Array]:
-        return torchao_writing.values(name, q, self.name)
+        return integers.values(name, q, self.name)
 
     def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
-        return torchao_writing.configuration(formats, plain)
+        return integers.configuration(formats, plain)
 
     def metadata(self, formats: Mapping[str, Any], parts: Parts, plain: Iterable[str]) -> dict[str, str]:
-        return torchao_writing.metadata(parts, plain, {name: fmt.bits for name, fmt in formats.items()})
+        return integers.metadata(parts, plain, {name: fmt.bits for name, fmt in formats.items()})
 
     def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
         kind, data = _said(prefix, config["metadata"])
