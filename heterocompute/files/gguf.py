@@ -41,6 +41,7 @@ LARGEST = {
     "f32": f"float32's largest, {np.finfo(np.float32).max}",
 }
 MOST_DIMENSIONS = 4
+SMALL = ("*norm.*", "*ffn_gate_inp*", "*attn_sinks*", "*token_types*", "*position_embd*")  # of models, float32
 _CHUNK = 1 << 20  # values converted at a time
 FLOAT_BLOCKS = {"MXFP4": 17, "NVFP4": 36}  # bytes
 # The types of llama.cpp for rows that are not whole blocks of 256.
@@ -51,7 +52,7 @@ INSTEAD = {"q2_k": "iq4_nl", "q3_k": "iq4_nl", "iq4_xs": "iq4_nl", "q4_k": "q5_0
 @counts_subnormals
 def save_gguf(
     path: str | os.PathLike[str],
-    tensors: Mapping[str, Any],
+    tensors: Mapping[str, Any] | str | os.PathLike[str],
     metadata: Mapping[str, Any] | None = None,
     types: Mapping[str, str | Format] | None = None,
     importance: Mapping[str, Any] | str | os.PathLike[str] | None = None,
@@ -63,10 +64,12 @@ def save_gguf(
     ----------
     path : str or os.PathLike
         Replaced by renaming if it exists. The file gets this name when it is complete.
-    tensors : mapping of str to ndarray or QuantizedArray
+    tensors : mapping of str to ndarray or QuantizedArray, or str or os.PathLike
         Float arrays with at most 4 dimensions, the last being the reduction axis. Names have at most 63 bytes. A
         checkpoint of `open_checkpoint` is such a mapping. Arrays that are quantized to a ggml type along the last axis,
         and signed integers such as positions, are written unchanged. A 0-D array is stored as one dimension of 1 value.
+        Or a language model: a folder of Hugging Face, or a GGUF file. Its tensors and keys get the names of llama.cpp,
+        by which `types` and `importance` name them. Routers and other small tensors then stay float32.
     metadata : mapping of str to str, bool, int, float, NumPy number, or a list of one of these, optional
         Keys such as ``"general.name"``. The default of ``"general.architecture"`` is ``"none"``. Python numbers get the
         types that llama.cpp expects: float32 for floats, uint32 for integers from 0, int32 for negative integers and
@@ -119,15 +122,17 @@ def save_gguf(
     except ImportError:
         raise ImportError("save_gguf: needs gguf: pip install 'heterocompute[gguf]'") from None
     path, check = as_path(path, "save_gguf"), as_check(check, "save_gguf")
-    if isinstance(importance, str | os.PathLike):
+    if isinstance(importance, str | os.PathLike) and isinstance(tensors, Mapping):
         importance = {name: w for name, w in importance_in(as_path(importance, "save_gguf")).items() if name in tensors}
+    if isinstance(tensors, str | os.PathLike):
+        return _save_model(path, as_path(tensors, "save_gguf"), metadata or {}, types, importance, check)
     for declared, given in (("tensors", tensors), ("metadata", metadata), ("types", types), ("importance", importance)):
         if not isinstance(given, Mapping) and (given is not None or declared == "tensors"):
             raise WrongType(f"save_gguf: {declared} is {shown(given)}, expected a mapping of names")
     for name in tensors:
         _check_name(name)
     first = FirstMatch({name: _type_of(text) for name, text in ({"*": "q4_k"} if types is None else types).items()})
-    weights = {} if importance is None else dict(importance)
+    weights: dict[str, Any] = dict(importance) if isinstance(importance, Mapping) else {}
     unknown = [name for name in weights if name not in tensors]
     if unknown:
         raise WrongValue(f"save_gguf: importance is given for {shown(unknown[0])}, which is not a tensor")
@@ -160,6 +165,30 @@ def save_gguf(
                 writer.close()
         _compare(path, temporary, tensors, chosen, weights, drawn(sizes, check))
     return {name: str(kind) for name, kind in chosen.items()}
+
+
+def _save_model(
+    path: str,
+    model_path: str,
+    metadata: Mapping[str, Any],
+    types: Mapping[str, str | Format] | None,
+    importance: Any,
+    check: str,
+) -> dict[str, str]:
+    """Write a language model under the names of llama.cpp."""
+    from .layouts.gguf.layout import Named  # the layout writes by save_gguf
+    from .layouts.gguf.llama_cpp import model_in, model_of_gguf  # the layout writes by save_gguf
+    from .opening import open_checkpoint, reader_of  # the layout writes by save_gguf
+
+    with reader_of(model_path) as reader:
+        is_gguf = isinstance(reader, Gguf)
+        model = model_of_gguf(reader) if isinstance(reader, Gguf) else model_in(reader)
+        keys = {"general.architecture": model.architecture, **model.keys, **metadata}
+        with open_checkpoint(model_path) as opened:
+            arrays: Mapping[str, Any] = opened if is_gguf else Named(opened, model)
+            plain = dict.fromkeys(SMALL, "f32")
+            return save_gguf(path, arrays, keys, {**plain, **({"*": "q4_k"} if types is None else types)}, importance,
+                             check)  # fmt: skip
 
 
 def _compare(

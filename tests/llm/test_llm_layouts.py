@@ -17,7 +17,7 @@ import heterocompute as hc
 from heterocompute.files.checkpoint import dequantize_checkpoint, quantize_checkpoint
 from heterocompute.files.opening import reader_of
 
-IDS = np.arange(2, 40)
+IDS, RNG = np.arange(2, 40), np.random.default_rng(12)
 PLACES = [
     ("compressed-tensors", "int4-g32-f16"), ("compressed-tensors", "int8"), ("gptq", "int4-g32-f16"),
     ("awq", "int4-g32-asym-f16"), ("bitsandbytes", "nf4-g32"), ("fp8", "fp8_e4m3fn-tensor"), ("modelopt", "nvfp4"),
@@ -248,3 +248,39 @@ def test_scales_that_llama_cpp_does_not_read_are_refused(tmp_path: Path) -> None
     dequantize_checkpoint(tmp_path / "in", tmp_path / "plain")
     summary = quantize_checkpoint(tmp_path / "plain", tmp_path / "m.gguf", "q8_0", layout="gguf")
     assert summary["architecture"] == "qwen2"
+
+
+@pytest.mark.parametrize("kind", ["iq2_xxs", "iq3_xxs"])
+def test_lattices_of_a_model_run_in_llama_cpp(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    config = transformers.Qwen3MoeConfig(
+        vocab_size=len(made.vocabulary()), hidden_size=256, moe_intermediate_size=256, num_hidden_layers=1,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=64, num_experts=2, num_experts_per_tok=1,
+        norm_topk_prob=True, max_position_embeddings=128, bos_token_id=0, eos_token_id=1, intermediate_size=256,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    made.write_folder(tmp_path / "in")
+    (tmp_path / "in/model.safetensors").unlink()
+    transformers.Qwen3MoeForCausalLM(config).save_pretrained(tmp_path / "in")
+    importance = {"blk.0.ffn_down_exps.weight": RNG.random((2, 256)), "blk.0.attn_q.weight": RNG.random(256)}
+    types = {"token_embd*": "q8_0", "output.weight": "q8_0", "*": kind}
+    chosen = hc.save_gguf(tmp_path / "m.gguf", tmp_path / "in", types=types, importance=importance)
+    assert chosen["blk.0.ffn_down_exps.weight"] == kind and chosen["blk.0.ffn_gate_inp.weight"] == "f32"
+    again = hc.save_gguf(tmp_path / "n.gguf", tmp_path / "m.gguf", types=dict.fromkeys(chosen, "f16"))
+    assert again["blk.0.attn_q.weight"] == "f16"
+    net = hc.zoo.open_llm(tmp_path / "m.gguf")
+    assert np.abs(net.logits(IDS) - hc.zoo.open_llm(tmp_path / "n.gguf").logits(IDS)).max() < 1e-2
+    xllamacpp = pytest.importorskip("xllamacpp")
+    options = xllamacpp.CommonParams()
+    options.model.path, options.n_ctx, options.cpuparams.n_threads = str(tmp_path / "m.gguf"), 128, 1
+    options.warmup = False
+    answer = xllamacpp.Server(options).handle_completions(
+        {"prompt": "the cat sat in", "n_predict": 1, "temperature": 0, "n_probs": 300}
+    )
+    answer = json.loads(answer) if isinstance(answer, str) else answer
+    logits = net.logits(np.array(net.tokenizer.encode("the cat sat in")))[-1]
+    wanted = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+    said = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+    apart = [abs(wanted[one["id"]] - one["logprob"]) for one in said]
+    assert np.median(apart) < 0.05 * wanted.std()  # it rounds activations

@@ -108,11 +108,11 @@ class GGUF(Layout):
             save_gguf(path, arrays, source.keys, types=types, check=check)
             return {"unloadable": reason, "notes": []}
         keys = {"general.architecture": declared.architecture, **declared.keys}
-        save_gguf(path, _Named(arrays, declared), keys, types=types, check=check)
+        save_gguf(path, Named(arrays, declared), keys, types=types, check=check)
         return {"unloadable": None, "notes": list(declared.notes)}
 
 
-class _Named(Mapping[str, Any]):
+class Named(Mapping[str, Any]):
     """The arrays of a language model under the names, and in the order of rows, of llama.cpp."""
 
     def __init__(self, arrays: Mapping[str, Any], declared: Model) -> None:
