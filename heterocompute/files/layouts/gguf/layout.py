@@ -14,7 +14,7 @@ from ....base.errors import WrongValue, printable
 from ....base.tensors import Tensors
 from ....formats import Format, Int
 from ...containers.gguf_files import Gguf
-from ...gguf import save_gguf
+from ...gguf import save_tensors
 from ...selection import escaped
 from .. import scaled
 from ..layout import Layout, Target
@@ -105,10 +105,10 @@ class GGUF(Layout):
             if is_stored and isinstance(dtype, str) and dtype in ("float16", "bfloat16"):
                 types[escaped(own)] = PLAIN[dtype]
         if declared is None:
-            save_gguf(path, arrays, source.keys, types=types, check=check)
+            save_tensors(path, arrays, source.keys, types=types, check=check)
             return {"unloadable": reason, "notes": []}
         keys = {"general.architecture": declared.architecture, **declared.keys}
-        save_gguf(path, Named(arrays, declared), keys, types=types, check=check)
+        save_tensors(path, Named(arrays, declared), keys, types=types, check=check)
         return {"unloadable": None, "notes": list(declared.notes)}
 
 
