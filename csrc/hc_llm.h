@@ -54,7 +54,7 @@ hc_status hc_run_mixture(const hc_run *run, const hc_mixture *mixture, int64_t r
  *
  * Options: each sum adds residual times its part. Without GATE the second line is down(gate(U)). `parallel`: the second
  * line reads the x of the first, by the first norm if it has none of its own. `centered`: norms are layer norms.
- * `whole_heads`: q and k are normalized over all heads together. Without cosine nothing is rotated. `turned`: k and v
+ * `head_norm`: how q and k are normalized. Without cosine nothing is rotated. `turned`: k and v
  * contain heads after hc_rotate_heads, which q and the result of attention then are, too. With `mixture` the second line is
  * post(mixture(norm(x))). Without it and without DOWN there is no second line: experts follow.
  *
@@ -83,6 +83,8 @@ typedef enum {
     HC_LLM_FEED_POST,
     HC_N_LLM_NORMS
 } hc_llm_norm;
+/* Norms of queries and keys: each head by the same weights, all heads together, or each head by weights of its own. */
+typedef enum { HC_LLM_HEADS_ALIKE, HC_LLM_HEADS_TOGETHER, HC_LLM_HEADS_APART } hc_llm_head_norm;
 typedef struct {
     int64_t batch, n, width, heads, kv_heads, head_width, hidden, held;
     const float *x; /* (batch, n, width) */
@@ -97,7 +99,8 @@ typedef struct {
     int64_t key_bias_step;
     int64_t half, window;
     hc_layer_kind gate;
-    bool pairs, centered, parallel, whole_heads, turned;
+    hc_llm_head_norm head_norm;
+    bool pairs, centered, parallel, turned;
     float epsilon, scale, cap, residual;
     const hc_format *activations;
     const hc_mixture *mixture; /* or NULL */

@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
     from .files.checkpoint import quantize_checkpoint as quantize_checkpoint
     from .files.convert import convert_checkpoint as convert_checkpoint
     from .files.finish import finish_checkpoint as finish_checkpoint
-    from .files.gguf import save_gguf as save_gguf
+    from .files.layouts.gguf.saving import save_gguf as save_gguf
     from .files.opening import Checkpoint as Checkpoint, load as load, open_checkpoint as open_checkpoint
     from .files.safetensors import save as save
     from .formats import *
@@ -95,7 +95,7 @@ else:  # hidden from type checkers, which would accept any name
             "emulate.logs": "log_add log_multiply",
             "files.checkpoint": "quantize_checkpoint",
             "files.convert": "convert_checkpoint",
-            "files.gguf": "save_gguf",
+            "files.layouts.gguf.saving": "save_gguf",
             "files.finish": "finish_checkpoint",
             "files.opening": "Checkpoint load open_checkpoint",
             "files.safetensors": "save",

@@ -121,7 +121,7 @@ static bool norms_of(PyObject *norms, PyObject *biases, hc_llm_layer *layer) {
         int64_t n = layer->width;
         if (i == HC_LLM_Q_NORM || i == HC_LLM_K_NORM) {
             const int64_t heads = i == HC_LLM_Q_NORM ? layer->heads : layer->kv_heads;
-            n = layer->whole_heads ? heads * layer->head_width : layer->head_width;
+            n = layer->head_norm == HC_LLM_HEADS_ALIKE ? layer->head_width : heads * layer->head_width;
         }
         if (!floats_of(norms, i, n, &layer->norm[i]) || !floats_of(biases, i, n, &layer->norm_bias[i]))
             return false;
@@ -235,14 +235,14 @@ static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activa
                      const float *from, float *to) {
     PyObject *norms, *norm_biases, *weights, *biases, *sinks, *key_bias, *cosine, *sine, *q_factor, *k, *v;
     PyObject *experts;
-    int pairs, gate, centered, parallel, whole_heads, turned;
+    int pairs, gate, centered, parallel, head_norm, turned;
     long long heads, kv_heads, head_width, hidden, half, window, before;
     hc_llm_layer layer = {.x = from, .out = to, .activations = activations};
-    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLpipppLp)(ffff)O!O!O!O!OOOOOOOOL", &heads, &kv_heads,
-                        &head_width, &hidden, &half, &pairs, &gate, &centered, &parallel, &whole_heads, &window,
-                        &turned, &layer.epsilon, &layer.scale, &layer.cap, &layer.residual, &PyTuple_Type, &norms,
-                        &PyTuple_Type, &norm_biases, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &sinks, &experts,
-                        &key_bias, &cosine, &sine, &q_factor, &k, &v, &before))
+    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLpippiLp)(ffff)O!O!O!O!OOOOOOOOL", &heads, &kv_heads,
+                        &head_width, &hidden, &half, &pairs, &gate, &centered, &parallel, &head_norm, &window, &turned,
+                        &layer.epsilon, &layer.scale, &layer.cap, &layer.residual, &PyTuple_Type, &norms, &PyTuple_Type,
+                        &norm_biases, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &sinks, &experts, &key_bias,
+                        &cosine, &sine, &q_factor, &k, &v, &before))
         return -1;
     if (PyTuple_GET_SIZE(norms) != HC_N_LLM_NORMS || PyTuple_GET_SIZE(norm_biases) != HC_N_LLM_NORMS ||
         PyTuple_GET_SIZE(weights) != HC_N_LLM_WEIGHTS || PyTuple_GET_SIZE(biases) != HC_N_LLM_WEIGHTS) {
@@ -263,7 +263,7 @@ static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activa
     layer.gate = (hc_layer_kind)gate;
     layer.centered = centered;
     layer.parallel = parallel;
-    layer.whole_heads = whole_heads;
+    layer.head_norm = (hc_llm_head_norm)head_norm;
     layer.turned = turned;
     hc_held held = {.count = 0};
     hc_side side[HC_N_LLM_WEIGHTS], router;

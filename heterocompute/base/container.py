@@ -56,6 +56,11 @@ FILE_NAMES = {name: key for key, (name, _) in DTYPES.items()}
 MAX_DIMENSIONS = 64  # NumPy's
 
 
+def bits_of(dtype: str) -> int:
+    """Return the bits of a value in a file, by NumPy's name of the dtype."""
+    return DTYPES[FILE_NAMES[dtype]][1]
+
+
 def nbytes_of(dtype: str, shape: Iterable[int]) -> int:
     """Return the bytes of a tensor in a file, by NumPy's name of the dtype.
 
@@ -64,15 +69,38 @@ def nbytes_of(dtype: str, shape: Iterable[int]) -> int:
     ValueError
         If a row of 4- or 6-bit values does not end on a byte.
     """
-    bits = math.prod(shape) * DTYPES[FILE_NAMES[dtype]][1]
+    bits = math.prod(shape) * bits_of(dtype)
     if bits % 8:
         raise WrongValue(f"{dtype} values of shape {list(shape)} do not fill whole bytes")
     return bits // 8
 
 
+def from_bits(data: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+    """Return the codes of 4 or 6 bits of whole groups of bytes, the first in the lowest bits.
+
+    Examples
+    --------
+    >>> from_bits(np.array([0x21], np.uint8), 4).tolist(), from_bits(np.array([1, 32, 0], np.uint8), 6).tolist()
+    ([1, 2], [1, 0, 2, 0])
+    """
+    if bits == 4:
+        return np.stack([data & np.uint8(15), data >> np.uint8(4)], -1).reshape(-1)
+    a, b, c = data.reshape(-1, 3).T
+    parts = [a & 63, a >> 6 | (b & 15) << 2, b >> 4 | (c & 3) << 4, c >> 2]
+    return np.stack(parts, -1).astype(np.uint8, copy=False).reshape(-1)
+
+
+def to_bits(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+    """Return codes of 4 or 6 bits as bytes; the inverse of `from_bits`."""
+    if bits == 4:
+        return codes[::2] | codes[1::2] << np.uint8(4)
+    a, b, c, d = codes.reshape(-1, 4).T
+    return np.stack([a | b << 6, b >> 2 | c << 4, c >> 4 | d << 2], -1).astype(np.uint8, copy=False).reshape(-1)
+
+
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the NumPy dtype of a name in `DTYPES`; bfloat16 and float8 are those of ml_dtypes."""
-    if name.startswith(("bfloat", "float8")):
+    """Return the NumPy dtype of a name in `DTYPES`; bfloat16 and floats of 8 bits and less are those of ml_dtypes."""
+    if name.startswith(("bfloat", "float8_", "float6_", "float4_")):
         import ml_dtypes  # 5 ms
 
         custom: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
@@ -204,8 +232,7 @@ class Reader(Tensors):
         Raises
         ------
         ValueError
-            If the file ends too early, holds a bool that is neither 0 nor 1, or 4- or 6-bit values, for which
-            NumPy has no packed dtype.
+            If the file ends too early, or holds a bool that is neither 0 nor 1.
         """
         return self._read(name, self._new(name, _fresh))
 
@@ -227,14 +254,19 @@ class Reader(Tensors):
     def parts(self, name: str) -> Iterator[NDArray[Any]]:
         """Yield a tensor's values in flat parts."""
         dtype = self._numpy_dtype(name)
+        if bits_of(dtype.name) == 6:  # a code may begin in one piece and end in the next one
+            yield self.tensor(name).reshape(-1)
+            return
         for piece in self.chunks(name):
             yield self.values(np.frombuffer(piece, np.uint8), dtype, name)
 
+    def values(self, data: NDArray[np.uint8], dtype: np.dtype[Any], name: str) -> NDArray[Any]:
+        """Return bytes as values; those of 4 and 6 bits get a byte each, as NumPy has them."""
+        bits = bits_of(dtype.name)
+        return super().values(from_bits(data, bits) if bits < 8 else data, dtype, name)
+
     def _numpy_dtype(self, name: str) -> np.dtype[Any]:
-        dtype = self.info(name).dtype
-        if DTYPES[FILE_NAMES[dtype]][1] < 8:
-            self._fail(f"tensor {quoted(name)} is {dtype}, which has no NumPy array")
-        return numpy_dtype(dtype)
+        return numpy_dtype(self.info(name).dtype)
 
     def chunks(self, name: str) -> Iterable[memoryview]:
         """Yield a tensor's bytes in pieces; the memory of a piece is reused once nothing refers to it."""

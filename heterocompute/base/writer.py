@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .container import FILE_NAMES, nbytes_of
+from .container import FILE_NAMES, bits_of, nbytes_of, to_bits
 from .errors import WrongType, WrongValue
 from .locations import absolute, is_url, upload
 from .magic import MAX_HEADER
@@ -110,7 +110,9 @@ def sync_folder(path: str) -> None:
 
 
 def bytes_of(array: NDArray[Any]) -> memoryview:
-    """Return the values of an array in C order, little-endian."""
+    """Return the values of an array in C order, little-endian, those of 4 and 6 bits packed."""
+    if array.dtype.name.startswith(("float4_", "float6_")):
+        return to_bits(np.ascontiguousarray(array).reshape(-1).view(np.uint8), bits_of(array.dtype.name)).data
     return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
 
 
@@ -266,8 +268,6 @@ class Writer:
         ------
         ValueError
             The dtype or the shape differs from the announced one.
-        TypeError
-            Files pack the values of this dtype.
         """
         info = self._infos[name]
         if array.dtype.name != info.dtype or array.shape != info.shape:
@@ -275,8 +275,6 @@ class Writer:
                 f"save: tensor {quoted(name)} is {array.dtype.name} {list(array.shape)}, "
                 f"announced as {info.dtype} {list(info.shape)}"
             )
-        if array.nbytes != info.nbytes:  # types of 4 or 6 bits have one byte each in NumPy
-            raise WrongType(f"save: tensor {quoted(name)} is {info.dtype}, which files store packed and NumPy does not")
         data = bytes_of(array)
         self._write_at(self._data_begin + info.begin, data)
         self._note(name, zlib.crc32(data) if self._durable else 0)

@@ -180,9 +180,10 @@ COHERE = Family(
     "command-r",
     (
         Kind("cohere", COHERE_DEFAULTS, keys=EPSILON, biases={"attention_bias": ATTENTION},
-             factors={"logit_scale": "logits"}, base=5e5, title="Cohere"),
+             factors={"logit_scale": "logits"}, base=5e5, reads=("use_qk_norm",), title="Cohere"),
     ),
     centered=True, parallel="always", shares_norm=True, pairs=True, rotates_neighbors=True, period=None,
+    qk_norm="apart", qk_norm_flag="use_qk_norm",
     has_output=False, factors=("logits",),
 )  # fmt: skip
 COHERE2 = Family(
@@ -193,7 +194,7 @@ COHERE2 = Family(
              windows=Windows(is_listed=True, period_key="sliding_window_pattern"), title="Cohere2"),
     ),
     centered=True, parallel="always", shares_norm=True, pairs=True, rotates_neighbors=True, unrotated="global",
-    period=4, has_output=False, factors=("logits",), has_windows="read", is_square=True,
+    period=4, has_output=False, factors=("logits",), has_windows="read", is_square=True, has_scales=True,
 )  # fmt: skip
 GPT_OSS = Family(
     "gpt-oss",

@@ -16,6 +16,6 @@ LLAMA = Family(
             experts=Experts(8, key="num_local_experts", block="block_sparse_moe", parts=("w1", "w3", "w2")),
         ),
     ),
-    pairs=True, biases=(*ATTENTION, *MLP), has_divisors=True, mixture=Mixture(has_width=False),
+    pairs=True, biases=(*ATTENTION, *MLP), has_divisors=True, has_scales=True, mixture=Mixture(has_width=False),
 )  # fmt: skip
 FAMILIES = (LLAMA,)

@@ -47,7 +47,7 @@ MINISTRAL3 = Family(
              windows=Windows(every=True), title="Ministral3"),
     ),
     pairs=True, base=1e6, rope_keys=("llama_4_scaling_beta", "max_position_embeddings"), period=None, biases=(),
-    has_divisors=True, log_multiplier=1.0, has_limits=True, has_temperature=True,
+    has_divisors=True, log_multiplier=1.0, has_limits=True, has_temperature=True, has_scales=True,
 )  # fmt: skip
 MULTIPLIERS = {"embedding_multiplier": "embedding", "residual_multiplier": "residual",
                "attention_multiplier": "attention", "logits_scaling": "logits divided"}  # fmt: skip

@@ -25,7 +25,10 @@ QWEN2MOE = Family(
     period=None, mixture=Mixture(sums="never", shared="width"), is_square=True, needs_output=True,
 )  # fmt: skip
 QWEN3 = Family(
-    "qwen3", (Kind("qwen3", {"head_dim": 128, **WINDOWS}, biases=FLAG, windows=LATE, is_rebuilt=True),), qk_norm="head"
+    "qwen3",
+    (Kind("qwen3", {"head_dim": 128, **WINDOWS}, biases=FLAG, windows=LATE, is_rebuilt=True),),
+    qk_norm="head",
+    has_scales=True,
 )
 QWEN3MOE = Family(
     "qwen3moe",
@@ -37,6 +40,6 @@ QWEN3MOE = Family(
             experts=Experts(128, "moe_intermediate_size", dense="step", shares="norm_topk_prob"), is_rebuilt=True,
         ),
     ),
-    qk_norm="head", mixture=Mixture(), biases=(),
+    qk_norm="head", mixture=Mixture(), biases=(), has_scales=True,
 )  # fmt: skip
 FAMILIES = (QWEN2, QWEN2MOE, QWEN3, QWEN3MOE)

@@ -110,8 +110,8 @@ class Family:
         Attention and feed-forward part read the same input: ``always``, or the flag of config.json; "": never.
     shares_norm : bool
         They then have one norm.
-    qk_norm : {"", "head", "all"}
-        Queries and keys are normalized, per head or all heads together.
+    qk_norm : {"", "head", "all", "apart"}
+        Queries and keys are normalized: per head, all heads together, or each head by weights of its own.
     rotates_neighbors : bool
         Hugging Face rotates neighbors, too, so that no row is moved.
     unrotated : {"", "listed", "global", "beside windows"}
@@ -187,6 +187,8 @@ class Family:
         Each head has a head of keys of its own in llama.cpp.
     has_windows : {"", "key", "read"}
         llama.cpp knows no window; the file has its key, but llama.cpp does not compute it; or computes it.
+    has_scales : bool
+        llama.cpp multiplies the feed-forward part by the scales of NVFP4.
     """
 
     name: str
@@ -215,7 +217,7 @@ class Family:
     norm_bias: bool = False
     pre_norms: bool = True
     post_norms: bool = False
-    qk_norm: Literal["", "head", "all"] = ""
+    qk_norm: Literal["", "head", "all", "apart"] = ""
     qk_norm_flag: str = ""
     parallel: str = ""
     shares_norm: bool = False
@@ -258,6 +260,7 @@ class Family:
     is_square: bool = False
     is_ungrouped: bool = False
     has_windows: Literal["", "key", "read"] = ""
+    has_scales: bool = False
 
     @property
     def architecture(self) -> str:

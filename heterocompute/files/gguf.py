@@ -1,4 +1,4 @@
-"""Weights to a GGUF file, one tensor in memory at a time: `save_gguf`."""
+"""Weights to a GGUF file, one tensor in memory at a time: `save_tensors`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from ..base.writer import bytes_of, naming, replacing
 from ..formats import GGML, MX, NVFP4, Format, format as parse_format
 from .containers.gguf_files import Gguf, scale_name
 from .layouts.gguf.blocks import block_bytes
+from .layouts.gguf.importance import importance_in
 from .layouts.gguf.keys import add_key, check_text
+from .layouts.gguf.lattices import BLOCK, LATTICES, Lattice, encoded
 from .layouts.gguf.model import MOST_NAME, Whole, block_of, blocks_of, kind_of
 from .layouts.gguf.rounding import rounded
+from .layouts.gguf.stacks import Apart
 from .selection import FirstMatch
 
 Array = np.ndarray[Any, Any]
@@ -46,81 +49,29 @@ INSTEAD = {"q2_k": "iq4_nl", "q3_k": "iq4_nl", "iq4_xs": "iq4_nl", "q4_k": "q5_0
 
 
 @counts_subnormals
-def save_gguf(
+def save_tensors(
     path: str | os.PathLike[str],
     tensors: Mapping[str, Any],
     metadata: Mapping[str, Any] | None = None,
     types: Mapping[str, str | Format] | None = None,
-    importance: Mapping[str, Any] | None = None,
+    importance: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     check: str = "sample",
 ) -> dict[str, str]:
-    """Write weights to a GGUF file, quantized to ggml types.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        Replaced by renaming if it exists. The file gets this name when it is complete.
-    tensors : mapping of str to ndarray or QuantizedArray
-        Float arrays with at most 4 dimensions, the last being the reduction axis. Names have at most 63 bytes. A
-        checkpoint of `open_checkpoint` is such a mapping. Arrays that are quantized to a ggml type along the last axis,
-        and signed integers such as positions, are written unchanged. A 0-D array is stored as one dimension of 1 value.
-    metadata : mapping of str to str, bool, int, float, NumPy number, or a list of one of these, optional
-        Keys such as ``"general.name"``. The default of ``"general.architecture"`` is ``"none"``. Python numbers get the
-        types that llama.cpp expects: float32 for floats, uint32 for integers from 0, int32 for negative integers and
-        lists, int64 for larger integers. NumPy numbers keep their own types, such as ``np.float64``.
-    types : mapping of str to Format or str, optional
-        Name globs, of which the first match applies, and a type: a `GGML` format, ``"mxfp4"``, ``"nvfp4"``, ``"f16"``,
-        ``"bf16"`` or ``"f32"``. The float32 scale of ``"nvfp4"`` becomes a separate tensor, ``fc.scale`` for
-        ``fc.weight``. Default: ``{"*": "q4_k"}``. Tensors without a match stay float32.
-    importance : mapping of str to array_like, optional
-        Per tensor, the weights of the squared errors of its columns, as in an importance matrix of llama.cpp: shape
-        (columns,), finite, not negative. Types without a search ignore them.
-    check : {"sample", "all", "none"}
-        What is rounded a second time and compared with the written file before the file takes its name: at least one
-        tensor of each type and a sixteenth of the bytes, everything, or nothing.
-
-    Returns
-    -------
-    dict of str to str
-        The written type of each tensor. Vectors stay float32, as llama.cpp requires. Rows that are not whole blocks of
-        256 get a type with blocks of 32, as in llama.cpp (q4_k: q5_0). Rows that are not whole blocks of 32 get
-        float16.
-
-    Raises
-    ------
-    ImportError
-        The package gguf is not installed.
-    TypeError
-        An array holds neither floats nor signed integers, or a key or type has the wrong type.
-    ValueError
-        A tensor to quantize holds NaN or infinity, a name is too long, a type is unknown, GGUF cannot represent a
-        format, or importance has another length. The written file has other bytes than the tensors, and is deleted.
-
-    Notes
-    -----
-    Peak memory is the largest tensor as float32, its components and its blocks. See ggml, docs/gguf.md.
-
-    Examples
-    --------
-    >>> import os, tempfile
-    >>> import numpy as np, heterocompute as hc
-    >>> path = os.path.join(tempfile.mkdtemp(), "model.gguf")
-    >>> w = np.linspace(-1, 1, 1024, dtype=np.float32).reshape(4, 256)
-    >>> hc.save_gguf(path, {"fc.weight": w, "fc.bias": w[:, 0]})
-    {'fc.weight': 'q4_k', 'fc.bias': 'f32'}
-    """
+    """Write tensors by name, with the arguments of `saving.save_gguf`."""
     try:
         import gguf  # optional
     except ImportError:
         raise ImportError("save_gguf: needs gguf: pip install 'heterocompute[gguf]'") from None
     path, check = as_path(path, "save_gguf"), as_check(check, "save_gguf")
+    if isinstance(importance, str | os.PathLike) and isinstance(tensors, Mapping):
+        importance = {name: w for name, w in importance_in(as_path(importance, "save_gguf")).items() if name in tensors}
     for declared, given in (("tensors", tensors), ("metadata", metadata), ("types", types), ("importance", importance)):
         if not isinstance(given, Mapping) and (given is not None or declared == "tensors"):
             raise WrongType(f"save_gguf: {declared} is {shown(given)}, expected a mapping of names")
     for name in tensors:
         _check_name(name)
     first = FirstMatch({name: _type_of(text) for name, text in ({"*": "q4_k"} if types is None else types).items()})
-    weights = {} if importance is None else dict(importance)
+    weights: dict[str, Any] = dict(importance) if isinstance(importance, Mapping) else {}
     unknown = [name for name in weights if name not in tensors]
     if unknown:
         raise WrongValue(f"save_gguf: importance is given for {shown(unknown[0])}, which is not a tensor")
@@ -129,7 +80,7 @@ def save_gguf(
     if not isinstance(architecture, str):
         raise WrongType(f"save_gguf: general.architecture is {shown(architecture)}, expected a str")
     check_text("general.architecture", architecture)
-    chosen: dict[str, str | Format] = {}
+    chosen: dict[str, str | Format | Lattice] = {}
     sizes: dict[str, tuple[str, int]] = {}
     with replacing(path) as temporary:
         writer = gguf.GGUFWriter(temporary, architecture)
@@ -159,7 +110,7 @@ def _compare(
     path: str,
     temporary: str,
     tensors: Mapping[str, Any],
-    chosen: Mapping[str, str | Format],
+    chosen: Mapping[str, str | Format | Lattice],
     weights: Mapping[str, Any],
     names: Sequence[str],
 ) -> None:
@@ -177,9 +128,11 @@ def _compare(
                     done += found.size
 
 
-def _type_of(text: str | Format) -> str | Format:
+def _type_of(text: str | Format) -> str | Format | Lattice:
     if isinstance(text, str) and text in PLAIN:
         return text
+    if isinstance(text, str) and text in LATTICES:
+        return LATTICES[text]
     found = parse_format(text)
     if not isinstance(found, GGML | NVFP4) and found != MX("fp4"):
         raise WrongValue(
@@ -197,10 +150,10 @@ def _check_name(name: object) -> None:
 
 
 def _add_tensor(
-    writer: Any, gguf: Any, name: Any, array: object, kind: str | Format | None
-) -> tuple[str | Format, int]:
+    writer: Any, gguf: Any, name: Any, array: object, kind: str | Format | Lattice | None
+) -> tuple[str | Format | Lattice, int]:
     """Enter a tensor's name and size; return its type and its bytes."""
-    if isinstance(array, QuantizedArray):
+    if isinstance(array, QuantizedArray | Apart):
         kind = array.format
         if array.axis != (array.ndim - 1,):
             what = f"tensor {quoted(name)} of shape {array.shape} and axis {array.axis}"
@@ -218,7 +171,7 @@ def _add_tensor(
         raise WrongValue(
             f"save_gguf: tensor {quoted(name)} has shape {shape}, expected at most {MOST_DIMENSIONS} dimensions"
         )
-    if not isinstance(array, QuantizedArray) and kind not in INTEGERS:
+    if not isinstance(array, QuantizedArray | Apart) and kind not in INTEGERS:
         kind = fitting(kind or "f32", shape)
     assert kind is not None
     if isinstance(kind, str):
@@ -230,6 +183,11 @@ def _add_tensor(
         else:
             writer.add_tensor_info(name, shape, dtype, size)
         return kind, size
+    if isinstance(kind, Lattice):
+        shape = (*shape[:-1], shape[-1] // BLOCK * kind.nbytes)
+        total, raw = int(np.prod(shape)), gguf.GGMLQuantizationType[kind.name.upper()]
+        writer.add_tensor_info(name, shape, np.dtype(np.uint8), total, raw_dtype=raw)
+        return kind, total
     block, text = block_of(kind), kind_of(kind)
     size = block_bytes(kind) if isinstance(kind, GGML) else FLOAT_BLOCKS[text]
     if shape[-1] % block or 0 in shape:
@@ -240,22 +198,25 @@ def _add_tensor(
     writer.add_tensor_info(name, (*shape[:-1], row_bytes), np.dtype(np.uint8), total, raw_dtype=raw)
     if isinstance(kind, NVFP4):
         _check_name(scale_name(name))
-        writer.add_tensor_info(scale_name(name), (1,), PLAIN["f32"], 4)
+        count = len(array.parts) if isinstance(array, Apart) else 1
+        writer.add_tensor_info(scale_name(name), (count,), PLAIN["f32"], 4 * count)
     return kind, total
 
 
-def fitting(kind: str | Format, shape: tuple[int, ...]) -> str | Format:
+def fitting(kind: str | Format | Lattice, shape: tuple[int, ...]) -> str | Format | Lattice:
     """Return the type, or its substitute if rows are not whole blocks; vectors are ``"f32"``."""
     if isinstance(kind, str) or len(shape) < 2 or 0 in shape:
         return kind if isinstance(kind, str) and len(shape) > 1 else "f32"
     if isinstance(kind, GGML) and shape[-1] % kind.block and kind.type in INSTEAD:
         kind = GGML(INSTEAD[kind.type])
-    return "f16" if shape[-1] % block_of(kind) else kind
+    if isinstance(kind, Lattice):
+        kind = GGML("iq4_nl") if shape[-1] % BLOCK else kind
+    return kind if isinstance(kind, Lattice) else "f16" if shape[-1] % block_of(kind) else kind
 
 
-def _stored(name: str, array: object, kind: str | Format, importance: object) -> list[Array]:
+def _stored(name: str, array: object, kind: str | Format | Lattice, importance: object) -> list[Array]:
     """The bytes of a tensor, and its separate scale."""
-    if isinstance(array, QuantizedArray):
+    if isinstance(array, QuantizedArray | Apart):
         return _in_order(name, array)
     array = as_any(array, f"save_gguf: tensor {quoted(name)}")
     if kind in INTEGERS:
@@ -264,19 +225,26 @@ def _stored(name: str, array: object, kind: str | Format, importance: object) ->
         return [_converted(name, np.atleast_1d(array), kind)]
     rows = array.reshape(-1, array.shape[-1])
     weights = None
-    if importance is not None and isinstance(kind, GGML) and (kind.kind.scale_bits or kind.kind.has_levels):
+    is_searched = isinstance(kind, Lattice) or (
+        isinstance(kind, GGML) and (kind.kind.scale_bits or kind.kind.has_levels)
+    )
+    if importance is not None and is_searched:
         try:
             weights = np.asarray(importance, np.float32)
         except (TypeError, ValueError):
             raise WrongType(
                 f"save_gguf: importance of {quoted(name)} is {shown(importance)}, expected numbers of shape (columns,)"
             ) from None
-        if weights.shape != rows.shape[1:]:
+        if weights.ndim == 2 and (len(weights) == 1 or weights.shape == (*array.shape[:1], array.shape[-1])):
+            weights = np.repeat(weights, len(rows) // len(weights), 0)  # of each matrix
+        elif weights.shape != rows.shape[1:]:
             raise WrongValue(
                 f"save_gguf: importance of {quoted(name)} has shape {weights.shape}, expected {rows.shape[1:]}"
             )
         weights = np.broadcast_to(weights, rows.shape)
     try:
+        if isinstance(kind, Lattice):
+            return [encoded(kind, converted(rows, np.float32), weights).reshape(*array.shape[:-1], -1)]
         q = rounded(rows, kind, (1,), weights)
     except ValueError as error:
         raise WrongValue(f"save_gguf: tensor {quoted(name)}: {error}") from None
@@ -298,6 +266,6 @@ def _converted(name: str, array: Array, kind: str) -> Array:
     return stored.view(np.uint8) if kind == "bf16" else stored
 
 
-def _in_order(name: str, q: QuantizedArray) -> list[Array]:
+def _in_order(name: str, q: QuantizedArray | Apart) -> list[Array]:
     blocks = blocks_of(name, q)
     return [blocks.data] if blocks.scale is None else [blocks.data, blocks.scale]

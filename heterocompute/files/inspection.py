@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.layout import Entry
-from ..base.container import DTYPES, FILE_NAMES
 from ..base.float_env import counts_subnormals
 from ..base.tensors import Tensors
 from ..formats.defining import definition_of
@@ -23,8 +22,7 @@ BLOCK = 1 << 20
 def plain_row(reader: Tensors, name: str) -> dict[str, Any]:
     """Return the description of a plain tensor."""
     info = reader.info(name)
-    packed = DTYPES[FILE_NAMES[info.dtype]][1] < 8  # values without an array dtype, which have no NaN or infinity
-    found = {"min": None, "max": None, "nan": 0} if packed else _range(reader.parts(name))
+    found = _range(reader.parts(name))
     declared = {"name": name, "dtype": info.dtype, "shape": list(info.shape), "format": reader.format_of(name)}
     return declared | {"bytes": reader.stored_bytes(name)} | found
 
@@ -57,7 +55,7 @@ def _range(parts: Iterable[NDArray[Any]]) -> dict[str, Any]:
             block = flat[first : first + BLOCK]
             if block.dtype.kind == "b":
                 block = block.view(np.uint8)
-            elif block.dtype.name.startswith(("bfloat", "float8")):
+            elif block.dtype.name.startswith(("bfloat", "float8_", "float6_", "float4_")):
                 block = block.astype(np.float32)
             if block.dtype.kind in "fc":
                 wrong = np.isnan(block)

@@ -31,7 +31,7 @@ from .changes import Change, in_layout
 from .companions import files_beside
 from .containers.folder import Located
 from .layouts.configuration import KEY as CONFIG
-from .layouts.layout import Layout, is_matrix
+from .layouts.layout import METADATA, Layout, is_matrix
 from .layouts.table import check_layout, tensor_layout
 from .manifest import refuse_links
 from .opening import reader_of
@@ -182,6 +182,10 @@ def rewrite(
         if describe:
             declared = {key: json.dumps(value) for key, value in more.items() if value is not None and key == CONFIG}
             metadata |= {"format": "pt"} | declared
+            if about := more.pop(METADATA, None):
+                parts = {part: found for one in changes.values() if isinstance(one.stored, Mapping)
+                         for part, found in one.stored.items()}  # fmt: skip
+                metadata |= about(parts, [key for key in held if _is_plain(changes.get(key))])
         layout_of(reader.path, reader.info, held, changes, metadata)  # refuses a name that occurs twice in all files
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
@@ -309,6 +313,10 @@ def refuse_replacing(reader: Located, out_path: str | os.PathLike[str]) -> None:
         if is_same_file(file, out_path):
             raise WrongValue(f"{printable(os.fspath(out_path))}: is a file of the input, {quoted(reader.path)}: it "
                              "would be replaced")  # fmt: skip
+
+
+def _is_plain(change: Change | None) -> bool:
+    return change is None or isinstance(change.stored, tuple)
 
 
 def _is_folder(in_path: Any, out_path: Any, size: int, limit: int | None, is_described: bool) -> bool:

@@ -15,7 +15,7 @@ from heterocompute.files.layouts.table import LAYOUTS
 from heterocompute.files.layouts.targets import TARGETS
 
 RNG = np.random.default_rng(0)
-READ_ALONE = ("hqq", "quanto", "torchao")
+READ_ALONE = ("hqq", "quanto")
 CONVERTED_ALONE = ("heterocompute", "gpt-oss", "bitnet")
 
 
@@ -38,7 +38,7 @@ def test_another_name_of_a_layout_has_a_nearest(tmp_path: Path, capsys: Any) -> 
     hc.save(tmp_path / "a.safetensors", {"fc.weight": hc.quantize(np.ones((4, 32), np.float32), "int4-g32")})
     for name, words in (("vllm", "; the nearest is 'compressed-tensors'"), ("hqq", "expected one of heterocompute")):
         code, _, errors = run(capsys, "convert", tmp_path / "a.safetensors", tmp_path / "b", "--layout", name)
-        assert code == 1 and words in errors and "torchao" not in errors
+        assert code == 1 and words in errors and "quanto" not in errors
 
 
 def test_the_suggestion_fits_all_weights(tmp_path: Path, capsys: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import pickle
@@ -18,6 +19,7 @@ import pytest
 from common import bad_argument, run, same_bits
 
 import heterocompute as hc
+from heterocompute.files.checkpoint import inspect
 
 RANDOM = np.random.default_rng(4)
 WEIGHTS = {
@@ -466,3 +468,47 @@ def test_commands_take_all_of_them(tmp_path, capsys):
     assert run(capsys, "dequantize", path, plain, "--overwrite")[0] == 0
     study = hc.study(path, ["int8"])
     assert {row["name"] for row in study.layers} == {"fc.weight"}
+
+
+SMALL = {"F4": "float4_e2m1fn", "F6_E2M3": "float6_e2m3fn", "F6_E3M2": "float6_e3m2fn", "F8_E8M0": "float8_e8m0fnu",
+         "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_small_floats_are_those_of_safetensors(kind: str, tmp_path: Path) -> None:
+    """Values of 4 and 6 bits are packed, the first in the lowest bits; `safetensors` reads the sizes."""
+    dtype = np.dtype(getattr(ml_dtypes, SMALL[kind]))
+    bits = int(SMALL[kind][5])
+    rng = np.random.default_rng(8)
+    codes = rng.integers(0, 1 << bits, (7, 12), np.uint8)
+    x = codes.view(dtype)
+    path = tmp_path / "a.safetensors"
+    hc.save(path, {"x": x, "y": np.ones(3, np.float32)})
+    stream = np.unpackbits(codes.reshape(-1, 1), axis=1, bitorder="little")[:, :bits].reshape(-1)
+    assert np.packbits(stream, bitorder="little").tobytes() in path.read_bytes()
+    found = hc.load(path)["x"]
+    assert found.dtype == dtype and np.array_equal(found.view(np.uint8), codes)
+    [row] = [one for one in inspect(path) if one["name"] == "x"]
+    assert row["dtype"] == SMALL[kind] and row["bytes"] == 7 * 12 * bits // 8
+    assert row["max"] == float(np.nanmax(x.astype(np.float32))) and row["nan"] == int(
+        np.isnan(x.astype(np.float32)).sum()
+    )
+    with hc.open_checkpoint(path) as opened:
+        assert np.array_equal(np.asarray(opened["x"]).view(np.uint8), codes)
+    safetensors = pytest.importorskip("safetensors")
+    with safetensors.safe_open(path, "np") as opened:
+        assert opened.get_slice("x").get_shape() == [7, 12] and opened.get_slice("x").get_dtype() == kind
+    with pytest.raises(ValueError, match="do not fill whole bytes") if bits < 8 else contextlib.nullcontext():
+        hc.save(path, {"x": x.reshape(-1)[:5]})
+
+
+def test_four_bit_floats_of_torch(tmp_path: Path) -> None:
+    torch, safetensors = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
+    codes = torch.arange(64, dtype=torch.uint8).reshape(4, 16)
+    safetensors.save_file({"x": codes.view(torch.float4_e2m1fn_x2)}, tmp_path / "a.safetensors")
+    found = hc.load(tmp_path / "a.safetensors")["x"]
+    levels = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    wanted = np.stack([codes.numpy() & 15, codes.numpy() >> 4], -1).reshape(4, 32)
+    assert np.array_equal(found.astype(np.float32), levels[wanted & 7] * np.where(wanted > 7, -1, 1).astype(np.float32))
+    hc.save(tmp_path / "b.safetensors", {"x": found})
+    assert torch.equal(safetensors.load_file(tmp_path / "b.safetensors")["x"].view(torch.uint8), codes)

@@ -15,8 +15,9 @@ from common import run
 
 import heterocompute as hc
 from heterocompute.files.checkpoint import dequantize_checkpoint, quantize_checkpoint
+from heterocompute.files.opening import reader_of
 
-IDS = np.arange(2, 40)
+IDS, RNG = np.arange(2, 40), np.random.default_rng(12)
 PLACES = [
     ("compressed-tensors", "int4-g32-f16"), ("compressed-tensors", "int8"), ("gptq", "int4-g32-f16"),
     ("awq", "int4-g32-asym-f16"), ("bitsandbytes", "nf4-g32"), ("fp8", "fp8_e4m3fn-tensor"), ("modelopt", "nvfp4"),
@@ -156,3 +157,130 @@ def test_families_that_are_not_known_are_refused_by_name(family: str, tmp_path: 
     with pytest.raises(ValueError, match=f"model_type is '{family}', expected one of llama"):
         hc.zoo.open_llm(tmp_path / "m")
     shutil.rmtree(tmp_path / "m")
+
+
+MIXED = {
+    "llama": ("Llama", {}),
+    "qwen2": ("Qwen2", {}),
+    "mixtral": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": None}),
+    "qwen3_moe": ("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128,
+                               "norm_topk_prob": True, "head_dim": 16}),
+}  # fmt: skip
+
+
+def with_two_formats(path: Path, family: str) -> tuple[Path, dict[str, Any]]:
+    """Write a folder of ModelOpt, attention in FP8 and the rest in NVFP4, and return the packed weights."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    kind, more = MIXED[family]
+    config = getattr(transformers, f"{kind}Config")(**{
+        "vocab_size": len(made.vocabulary()), "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "bos_token_id": 0,
+        "eos_token_id": 1, "pad_token_id": None, **more})  # fmt: skip
+    torch.manual_seed(0)
+    made.write_folder(path)
+    (path / "model.safetensors").unlink()
+    getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(path)
+    tensors, packed = dict(hc.load(path / "model.safetensors")), {}
+    for name in [one for one in tensors if one.endswith(".weight") and ("proj" in one or ".experts." in one)]:
+        w = np.asarray(tensors[name], np.float32) * (1 + len(packed) % 5)  # scales differ
+        packed[name] = q = hc.quantize(w, "fp8_e4m3fn-tensor" if "self_attn" in name else "nvfp4")
+        place, parts, eights = name.removesuffix(".weight"), q.components, np.dtype(ml_dtypes.float8_e4m3fn)
+        if "self_attn" not in name:
+            tensors |= {name: parts["codes"], f"{place}.weight_scale": parts["scales"].view(eights),
+                        f"{place}.weight_scale_2": parts["coarse"].reshape(())}  # fmt: skip
+        else:
+            tensors |= {name: parts["codes"].view(eights), f"{place}.weight_scale": parts["coarse"].reshape(())}
+    of = {True: {"quant_algo": "NVFP4", "group_size": 16}, False: {"quant_algo": "FP8"}}
+    declared = json.loads((path / "config.json").read_text())
+    declared["quantization_config"] = {
+        "quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "exclude_modules": ["lm_head"],
+        "quantized_layers": {name.removesuffix(".weight"): of["self_attn" not in name] for name in packed},
+    }  # fmt: skip
+    (path / "config.json").write_text(json.dumps(declared))
+    hc.save(path / "model.safetensors", tensors)
+    return path, packed
+
+
+@pytest.mark.parametrize("family", ["llama", "mixtral", "qwen3_moe"])
+def test_folders_of_two_formats_become_a_file_of_llama_cpp(family: str, tmp_path: Path) -> None:
+    """NVFP4 stays, each expert with its own scale; FP8 is rounded."""
+    pytest.importorskip("gguf")
+    folder, packed = with_two_formats(tmp_path / "in", family)
+    command = tmp_path / "in", tmp_path / "m.gguf", "gguf"
+    with pytest.raises(ValueError, match="gguf has no place for fp8_e4m3fn-tensor; lossy='q8_0' rounds such weights"):
+        hc.convert_checkpoint(*command)
+    summary = hc.convert_checkpoint(*command, lossy="q8_0")
+    assert summary["unloadable"] is None
+    with reader_of(str(tmp_path / "m.gguf")) as reader:
+        down = [name for name in reader.names if ".ffn_down" in name]
+        assert down and all(reader.kind(name) == "NVFP4" for name in down)
+    net = hc.zoo.open_llm(tmp_path / "m.gguf")
+    for role in [one for one in net.roles if ".ffn_down" in one]:
+        i, found = role.split(".")[1], np.asarray(net.weights[net.roles[role]], np.float32)
+        names = [name for name in packed if f"layers.{i}." in name and ("down_proj" in name or ".w2." in name)]
+        names = [name for name in names if ("shared" in name) == ("shexp" in role)]
+        wanted = np.stack([packed[name].dequantize() for name in sorted(names)])
+        assert np.array_equal(found, wanted if found.ndim == 3 else wanted[0])
+    plain = hc.zoo.open_llm(folder)
+    found, wanted = net.logits(IDS), plain.logits(IDS)
+    assert np.median(np.abs(found - wanted)) < 0.01 * np.abs(wanted).max()  # some tokens may take other experts
+    xllamacpp = pytest.importorskip("xllamacpp")
+    options = xllamacpp.CommonParams()
+    options.model.path, options.n_ctx, options.cpuparams.n_threads = str(tmp_path / "m.gguf"), 128, 1
+    options.warmup = False
+    answer = xllamacpp.Server(options).handle_completions(
+        {"prompt": "the cat sat in", "n_predict": 1, "temperature": 0, "n_probs": 300}
+    )
+    answer = json.loads(answer) if isinstance(answer, str) else answer
+    logits = net.logits(np.array(net.tokenizer.encode("the cat sat in")), activations="int8-g32-f16")[-1]
+    wanted = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+    said = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+    spread = max(wanted) - min(wanted)
+    assert max(abs(wanted[one["id"]] - one["logprob"]) for one in said) < 0.05 * spread  # it rounds activations
+
+
+def test_scales_that_llama_cpp_does_not_read_are_refused(tmp_path: Path) -> None:
+    """It gives NaN, or other logits: the feed-forward part of most architectures has no factor of NVFP4."""
+    pytest.importorskip("gguf")
+    with_two_formats(tmp_path / "in", "qwen2")
+    with pytest.raises(ValueError, match="does not read the scale of nvfp4 in the feed-forward part of qwen2"):
+        hc.convert_checkpoint(tmp_path / "in", tmp_path / "m.gguf", "gguf", lossy="q8_0")
+    dequantize_checkpoint(tmp_path / "in", tmp_path / "plain")
+    summary = quantize_checkpoint(tmp_path / "plain", tmp_path / "m.gguf", "q8_0", layout="gguf")
+    assert summary["architecture"] == "qwen2"
+
+
+@pytest.mark.parametrize("kind", ["iq2_xxs", "iq3_xxs"])
+def test_lattices_of_a_model_run_in_llama_cpp(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    config = transformers.Qwen3MoeConfig(
+        vocab_size=len(made.vocabulary()), hidden_size=256, moe_intermediate_size=256, num_hidden_layers=1,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=64, num_experts=2, num_experts_per_tok=1,
+        norm_topk_prob=True, max_position_embeddings=128, bos_token_id=0, eos_token_id=1, intermediate_size=256,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    made.write_folder(tmp_path / "in")
+    (tmp_path / "in/model.safetensors").unlink()
+    transformers.Qwen3MoeForCausalLM(config).save_pretrained(tmp_path / "in")
+    importance = {"blk.0.ffn_down_exps.weight": RNG.random((2, 256)), "blk.0.attn_q.weight": RNG.random(256)}
+    types = {"token_embd*": "q8_0", "output.weight": "q8_0", "*": kind}
+    chosen = hc.save_gguf(tmp_path / "m.gguf", tmp_path / "in", types=types, importance=importance)
+    assert chosen["blk.0.ffn_down_exps.weight"] == kind and chosen["blk.0.ffn_gate_inp.weight"] == "f32"
+    again = hc.save_gguf(tmp_path / "n.gguf", tmp_path / "m.gguf", types=dict.fromkeys(chosen, "f16"))
+    assert again["blk.0.attn_q.weight"] == "f16"
+    net = hc.zoo.open_llm(tmp_path / "m.gguf")
+    assert np.abs(net.logits(IDS) - hc.zoo.open_llm(tmp_path / "n.gguf").logits(IDS)).max() < 1e-2
+    xllamacpp = pytest.importorskip("xllamacpp")
+    options = xllamacpp.CommonParams()
+    options.model.path, options.n_ctx, options.cpuparams.n_threads = str(tmp_path / "m.gguf"), 128, 1
+    options.warmup = False
+    answer = xllamacpp.Server(options).handle_completions(
+        {"prompt": "the cat sat in", "n_predict": 1, "temperature": 0, "n_probs": 300}
+    )
+    answer = json.loads(answer) if isinstance(answer, str) else answer
+    logits = net.logits(np.array(net.tokenizer.encode("the cat sat in")))[-1]
+    wanted = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+    said = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+    apart = [abs(wanted[one["id"]] - one["logprob"]) for one in said]
+    assert np.median(apart) < 0.05 * wanted.std()  # it rounds activations

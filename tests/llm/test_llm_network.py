@@ -311,6 +311,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "norm_topk_prob": False, "first_k_dense_replace": 2, "attention_bias": True}),
     "deepseek_v2 with biases": ("DeepseekV2", {
         **made.FAMILIES["deepseek_v2"][1], "attention_bias": True, "mlp_bias": True, "q_lora_rank": 24}),
+    "cohere with norms": ("Cohere", {**made.FAMILIES["cohere"][1], "use_qk_norm": True, "num_key_value_heads": 2}),
     "deepseek_v3 with biases": ("DeepseekV3", {**made.FAMILIES["deepseek_v3"][1], "attention_bias": True}),
     "gpt_neox in turn": ("GPTNeoX", {"num_key_value_heads": 4, "use_parallel_residual": False, "rotary_pct": 0.5}),
     "falcon with two norms": ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),

@@ -36,17 +36,34 @@ static hc_status product(const llm_job *job, hc_llm_weight which, const float *f
                      error);
 }
 
-static void norm(const llm_job *job, int64_t rows, int64_t n, const float *from, hc_llm_norm which, float *to) {
+static void norm_by(const llm_job *job, int64_t rows, int64_t n, const float *from, hc_llm_norm which, int64_t first,
+                    float *to) {
     const hc_llm_layer *layer = job->layer;
     const hc_run run = run_of(job, (double)rows * (double)n);
     hc_run_layer(&run, &(hc_layer){.kind = layer->centered ? HC_LAYER_NORM : HC_LAYER_RMS_NORM,
                                    .rows = rows,
                                    .n = n,
                                    .x = from,
-                                   .weight = layer->norm[which],
+                                   .weight = layer->norm[which] + first,
                                    .bias = layer->norm_bias[which],
                                    .y = to,
                                    .epsilon = layer->epsilon});
+}
+
+static void norm(const llm_job *job, int64_t rows, int64_t n, const float *from, hc_llm_norm which, float *to) {
+    norm_by(job, rows, n, from, which, 0, to);
+}
+
+/* Normalizes queries or keys (rows, heads, head_width) in place. */
+static void norm_heads(const llm_job *job, int64_t heads, hc_llm_norm which, float *x) {
+    const int64_t d = job->layer->head_width;
+    if (job->layer->head_norm == HC_LLM_HEADS_TOGETHER)
+        norm(job, job->rows, heads * d, x, which, x);
+    else if (job->layer->head_norm == HC_LLM_HEADS_ALIKE)
+        norm(job, job->rows * heads, d, x, which, x);
+    else
+        for (int64_t i = 0; i < job->rows * heads; i++)
+            norm_by(job, 1, d, x + i * d, which, i % heads * d, x + i * d);
 }
 
 /* y = norm(x), or x without such a norm */
@@ -155,7 +172,7 @@ static hc_status attend(const llm_job *job, hc_error *error) {
 
 static hc_status project(const llm_job *job, hc_error *error) {
     const hc_llm_layer *layer = job->layer;
-    const int64_t rows = job->rows, width = layer->width, q = job->q_width, kv = job->kv_width, d = layer->head_width;
+    const int64_t rows = job->rows, width = layer->width, q = job->q_width, kv = job->kv_width;
     hc_status status;
     if (layer->weight[HC_LLM_QKV].dense || layer->weight[HC_LLM_QKV].packed) {
         status = product(job, HC_LLM_QKV, job->y, width, job->fused, q + 2 * kv, error);
@@ -172,9 +189,8 @@ static hc_status project(const llm_job *job, hc_error *error) {
     if (status != HC_OK)
         return status;
     if (layer->norm[HC_LLM_Q_NORM]) {
-        const int64_t q_row = layer->whole_heads ? q : d, k_row = layer->whole_heads ? kv : d;
-        norm(job, rows * (q / q_row), q_row, job->q, HC_LLM_Q_NORM, job->q);
-        norm(job, rows * (kv / k_row), k_row, job->k, HC_LLM_K_NORM, job->k);
+        norm_heads(job, layer->heads, HC_LLM_Q_NORM, job->q);
+        norm_heads(job, layer->kv_heads, HC_LLM_K_NORM, job->k);
     }
     turn(job, job->q, layer->heads, job->turned_q);
     turn(job, job->k, layer->kv_heads, job->turned_k);

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...base.runtime import use
-from ...files.gguf import save_gguf
+from ...files.layouts.gguf.saving import save_gguf
 from ...zoo.llm import open_llm
 from ...zoo.llm.network import LanguageModel
 from ...zoo.llm.run import Run, RunOptions

@@ -115,12 +115,16 @@ class Gguf(Container):
     def _leave_scales_out(self) -> None:
         """Find the scales of NVFP4 tensors and remove them from `names`."""
         self._scales = {name: scale_name(name) for name in self.names if self.kind(name) == "NVFP4"}
-        self._scales = {name: scale for name, scale in self._scales.items() if self._is_number(scale)}
+        self._scales = {name: scale for name, scale in self._scales.items() if self._is_scale(scale, name)}
         taken = set(self._scales.values())
         self.names = [name for name in self.names if name not in taken]
 
-    def _is_number(self, name: str) -> bool:
-        return name in self and self.info(name).dtype == "float32" and math.prod(self.info(name).shape) == 1
+    def _is_scale(self, name: str, of: str) -> bool:
+        """Tell whether a tensor is the scale of another one, or those of its matrices."""
+        if name not in self or self.info(name).dtype != "float32":
+            return False
+        count = math.prod(self.info(name).shape)
+        return count == 1 or (len(self.info(of).shape) == 3 and count == self.info(of).shape[0])
 
     def _aligned(self) -> bool:
         text = self.metadata.get("general.alignment", "32")
@@ -196,7 +200,8 @@ class Gguf(Container):
         values = np.ascontiguousarray(values, np.float32).reshape(shape)
         if name in self._scales:
             with np.errstate(all="ignore"):
-                values *= self.tensor(self._scales[name]).reshape(())
+                scale = self.tensor(self._scales[name])
+                values *= scale.reshape(()) if scale.size == 1 else scale.reshape(-1, 1, 1)
         return values
 
     def _entry(self) -> tuple[str, tuple[int, ...], int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -35,6 +36,7 @@ Target = Format | scaled.Blocks
 
 # The output layer of language models, and the embeddings that it may be tied to.
 HEAD = "lm_head.weight"
+METADATA = "__metadata__"  # no entry of config.json
 TABLES = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
 
 
@@ -156,6 +158,20 @@ class Layout:
 
     def files(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return further entries of config.json, and further files, from a quantization_config."""
+        return {}
+
+    def metadata(self, formats: Mapping[str, Any], parts: Parts, plain: Iterable[str]) -> dict[str, str]:
+        """Return the metadata of a file that describe each weight, if `reads_metadata`.
+
+        Parameters
+        ----------
+        formats : mapping of str to Target
+            Of the weights by name.
+        parts : mapping of str to (str, tuple of int)
+            Dtypes and shapes of all tensors of weights.
+        plain : iterable of str
+            Names of the other tensors.
+        """
         return {}
 
     def model_stacks(self, reader: Tensors, names: Iterable[str]) -> dict[str, str]:
@@ -296,6 +312,11 @@ class Layout:
         ordered : bool
             Whether columns lie in another order than their groups.
 
+        Returns
+        -------
+        dict
+            Under `METADATA` the function of `metadata` with its formats, if `reads_metadata`.
+
         Raises
         ------
         ValueError
@@ -315,7 +336,8 @@ class Layout:
         moved = [HEAD] if HEAD not in plain and any(name.endswith(f"language_model.{HEAD}") for name in plain) else []
         plain = [*plain, *moved]
         config = self.config(formats, [name.removesuffix(".weight") for name in plain], ordered)
-        return {KEY: config, **self.files(config)}
+        about = {METADATA: partial(self.metadata, formats)} if self.reads_metadata else {}
+        return {KEY: config, **self.files(config), **about}
 
     def save(self, path: str | os.PathLike[str], arrays: Mapping[str, Any], check: str, model: object = None) -> None:
         """Write arrays to a file.
@@ -361,8 +383,12 @@ class Layout:
                     raise WrongValue(f"save: two tensors would be called {quoted(part)}")
                 stored[part] = values
         plain = [key for key in arrays.keys() - packed.keys() if is_matrix(key, np.shape(arrays[key]))]
-        config = self.described({key: array.format for key, array in packed.items()}, sorted(plain))[KEY]
-        save_arrays(path, stored, {}, metadata={"format": "pt", KEY: json.dumps(config)}, check=check)
+        config = self.described({key: array.format for key, array in packed.items()}, sorted(plain))
+        metadata = {"format": "pt", KEY: json.dumps(config[KEY])}
+        if METADATA in config:
+            sizes = {key: (values.dtype.name, values.shape) for key, values in stored.items()}
+            metadata |= config[METADATA](sizes, arrays.keys() - packed.keys())
+        save_arrays(path, stored, {}, metadata=metadata, check=check)
 
 
 def is_matrix(name: str, shape: Sequence[int]) -> bool:

@@ -17,7 +17,7 @@ from ..own import OURS
 from . import scaled
 from .configuration import KEY
 from .forms import CHUNK, forms, has_zero_points, in_form, joined
-from .layout import Layout, Target
+from .layout import METADATA, Layout, Target
 from .linear import Array, Codes
 from .reading import sound
 from .table import LAYOUTS, WRITTEN
@@ -180,8 +180,13 @@ def written(layout: Layout, name: str, weight: Weight) -> Written:
     """Return the tensors that represent a weight in a layout of tensors."""
     experts = []
     for own, one in experts_of(layout, name, weight):
-        config = layout.described({own: target_of(one)}, [], one.order is not None)[KEY]
-        experts.append((own, config, _parts_of(layout, own, one)))
+        described, parts = (
+            layout.described({own: target_of(one)}, [], one.order is not None),
+            _parts_of(layout, own, one),
+        )
+        about = {key: (part.dtype.name, part.shape) for key, part in parts.items()}
+        more = {"metadata": described[METADATA](about, [])} if METADATA in described else {}
+        experts.append((own, {**described[KEY], **more}, parts))
     return Written(layout, experts)
 
 

@@ -13,19 +13,22 @@ from .windows import Shape, want_image, want_last
 
 @dataclass(frozen=True)
 class HeadNorm(Layer):
-    """RMSNorm of each head of (positions, heads·width), with the same factors for all heads.
+    """RMSNorm of each head of (positions, heads·width).
 
     Parameters
     ----------
     heads, width : int
+    apart : bool
+        Each head has factors of its own.
     """
 
     heads: int
     width: int
+    apart: bool = False
 
     @property
     def weight_params(self) -> int:
-        return self.width
+        return self.width * (self.heads if self.apart else 1)
 
     def output_shape(self, *inputs: Shape) -> Shape:
         want_last(self, inputs[0], self.heads * self.width)

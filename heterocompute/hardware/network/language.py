@@ -132,8 +132,11 @@ class Decoder(Sizes):
         key = net.add(f"{at}.key", Linear(self.width, keys, bias), source)
         if self.qk_norm:
             whole = self.options.qk_norm == "all"
-            of_query = LayerNorm(queries, bias=False) if whole else HeadNorm(self.heads, self.head_width)
-            of_key = LayerNorm(keys, bias=False) if whole else HeadNorm(self.kv_heads, self.head_width)
+            apart, width = self.options.qk_norm == "apart", self.head_width
+            of_query, of_key = (
+                LayerNorm(n * width, bias=False) if whole else HeadNorm(n, width, apart)
+                for n in (self.heads, self.kv_heads)
+            )
             query = net.add(f"{at}.query_norm", of_query, query)
             key = net.add(f"{at}.key_norm", of_key, key)
         value = net.add(f"{at}.value", Linear(self.width, keys, bias), source)
@@ -227,7 +230,8 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
     sizes, latent = sizes_of_config(keys, kind, POSITIONS), latent_of_config(keys, family)
     return Decoder(
         **vars(sizes), name=name, kind=kind.name, options=family, tied=keys.flag("tie_word_embeddings"),
-        biases=biases_of_config(keys, kind), qk_norm=bool(family.qk_norm), post_norms=family.post_norms,
+        biases=biases_of_config(keys, kind), post_norms=family.post_norms,
+        qk_norm=bool(family.qk_norm) and (not family.qk_norm_flag or keys.flag(family.qk_norm_flag)),
         gated=family.is_gated, shared_gate=kind.experts is not None and kind.experts.is_shared_gated,
         latent=latent, learned_positions=sizes.context + family.position_offset if family.learned_positions else 0,
         parallel=family.parallel == "always" or (family.parallel != "" and keys.flag(family.parallel)),

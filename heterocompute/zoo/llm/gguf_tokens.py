@@ -2,7 +2,7 @@
 
     keys tokenizer.ggml.model, .pre    the kind of vocabulary, and the rule that splits texts into words
     .tokens, .token_type               texts and types; some texts are control tokens whatever their type
-    .scores or .merges                 what is joined first
+    .scores or .merges                 what is joined first; of Unigram (t5) also .precompiled_charsmap
     .bos_token_id, .add_bos_token, ... tokens around texts, with the defaults of llama.cpp
     general.name                       of Phi-3: white space after most control tokens has no tokens
 
@@ -23,7 +23,7 @@ from ...base.cached import cached
 from ...base.errors import WrongValue, printable, shown
 from .control_tokens import BYTE, CONTROL, NORMAL, UNKNOWN, USER, corrected, is_phi3, strips
 from .offsets import Surface, spans_of
-from .pieces import Pieces, WordPiece
+from .pieces import Charsmap, Pieces, Unigram, WordPiece
 from .special import Special
 from .tokenizers_package import package, refusals
 from .tokens import REPLACEMENT, Around, Coder, Tokens
@@ -72,8 +72,13 @@ class Vocabulary:
 
     @property
     def kind(self) -> str | None:
-        """The kind of the vocabulary: ``gpt2``, ``llama``, ``bert`` or another one."""
+        """The kind of the vocabulary: ``gpt2``, ``llama``, ``bert``, ``t5`` or another one."""
         return self._kind
+
+    @property
+    def path(self) -> str:
+        """The path of the file, for errors."""
+        return self._path
 
     def _said(self, key: str) -> str | None:
         return self._metadata.get(f"tokenizer.ggml.{key}")
@@ -110,7 +115,7 @@ class Vocabulary:
         if isinstance(types, list) or len(types) < len(self.texts):
             raise self._refuse("the key tokenizer.ggml.token_type does not hold one number for each token")
         types = types[: len(self.texts)]
-        if self._kind not in ("gpt2", "llama"):
+        if self._kind not in ("gpt2", "llama", "t5"):
             return np.asarray(types), frozenset()
         return corrected(self.texts, np.asarray(types), {name: self.number(name) for name in ID_NAMES})
 
@@ -124,6 +129,7 @@ class Vocabulary:
         """Return the number of a token that a key names, or that of llama.cpp without the key."""
         usual = {"bos": 1, "eos": 2, "unknown": 0} if self._kind == "llama" else {}
         usual = {"bos": 101, "seperator": 102, "unknown": 100, "padding": 0} if self._kind == "bert" else usual
+        usual = {"eos": 1, "unknown": 2, "padding": 0} if self._kind == "t5" else usual
         old = {"fim_pre": "prefix", "fim_suf": "suffix", "fim_mid": "middle"}.get(name)
         declared = self._said(f"{old}_token_id") if old is not None else None
         declared = self._said(f"{name}_token_id") if declared is None else declared
@@ -149,7 +155,7 @@ class Vocabulary:
             return Around(self._edge("bos"), (self._edge("seperator"),))
         begins = self._kind == "llama" or (self._kind == "gpt2" and self._pre in RULES and RULES[self._pre].begins)
         begin = self._edge("bos") if self._flag("add_bos_token", begins) else None
-        return Around(begin, (self._edge("eos"),) if self._flag("add_eos_token", False) else ())
+        return Around(begin, (self._edge("eos"),) if self._flag("add_eos_token", self._kind == "t5") else ())
 
     def _edge(self, name: str) -> int:
         """Return the token that begins or ends texts."""
@@ -175,10 +181,10 @@ class Vocabulary:
         unknown = next((key for key in keys if key.removeprefix("tokenizer.ggml.") not in KNOWN), None)
         if unknown == SUPPRESSED and self._listed(SUPPRESSED) is None:
             unknown = None
-        if self._kind not in ("gpt2", "llama", "bert"):
+        if self._kind not in ("gpt2", "llama", "bert", "t5"):
             raise self._refuse(
-                f"tokenizer.ggml.model is {shown(self._kind)}, expected gpt2, llama or bert; put tokenizer.json into a "
-                "folder with the file's name, or give tokens instead of texts"
+                f"tokenizer.ggml.model is {shown(self._kind)}, expected gpt2, llama, bert or t5; put tokenizer.json "
+                "into a folder with the file's name, or give tokens instead of texts"
             )
         if unknown is not None:
             raise self._refuse(f"the key {shown(unknown)} is not supported; give tokens instead of texts")
@@ -194,6 +200,8 @@ class Vocabulary:
                 raise self._refuse("the key tokenizer.ggml.unknown_token_id is missing or names no token")
             return WordPiece(self._path, texts, kinds.tolist(), none, lower, strips)
         prefix = self.prefixes
+        if self._kind == "t5":
+            return _Unigram(self, texts, kinds, self._unigram(numbers, kinds), prefix)
         if self._kind == "llama":
             return _SentencePiece(self, texts, kinds, self._pieces(numbers, kinds), prefix)
         return _Bytes(self, texts, kinds, self._merges(numbers), prefix)
@@ -209,13 +217,37 @@ class Vocabulary:
         found: list[float] = np.asarray(self._listed("tokenizer.ggml.scores"), np.float64).tolist()
         return found
 
-    def _pieces(self, numbers: dict[str, int], kinds: object) -> Callable[[str], list[int]]:
+    @cached
+    def charsmap(self) -> bytes | None:
+        """Replacements of characters, as SentencePiece stores them."""
+        found = self._listed("tokenizer.ggml.precompiled_charsmap")
+        if found is None:
+            return None
+        if isinstance(found, list) or np.asarray(found).dtype.kind not in "iu":
+            raise self._refuse("the key tokenizer.ggml.precompiled_charsmap holds no bytes")
+        return np.asarray(found).astype(np.uint8).tobytes()
+
+    @property
+    def merges_spaces(self) -> bool:
+        """True if Unigram has no tokens for white space at the ends of a text and next to another one."""
+        return self._flag("remove_extra_whitespaces", False)
+
+    def _given_scores(self, count: int) -> list[float]:
         scores = self._listed("tokenizer.ggml.scores")
-        if scores is None or len(scores) < len(numbers):
+        if scores is None or len(scores) < count:
             raise self._refuse("the key tokenizer.ggml.scores is missing or does not hold one number for each token")
         if isinstance(scores, list) or not np.isfinite(scores).all():
             raise self._refuse("the key tokenizer.ggml.scores holds no finite numbers")
-        return Pieces(numbers, np.asarray(scores, np.float64).tolist(), self.number("unknown")).encode
+        return self.scores
+
+    def _pieces(self, numbers: dict[str, int], kinds: object) -> Callable[[str], list[int]]:
+        return Pieces(numbers, self._given_scores(len(numbers)), self.number("unknown")).encode
+
+    def _unigram(self, numbers: dict[str, int], kinds: Any) -> Callable[[str], list[int]]:
+        unknown = self.number("unknown")
+        if unknown is None:
+            raise self._refuse("the key tokenizer.ggml.unknown_token_id is missing or names no token")
+        return Unigram(numbers, self._given_scores(len(numbers)), kinds.tolist(), unknown).encode
 
     def byte_level(self, numbers: dict[str, int]) -> tuple[Any, dict[int, list[int]]]:
         """Return byte-level BPE of the package tokenizers, and the tokens of joins that are no token."""
@@ -377,6 +409,31 @@ class _SentencePiece(_Coder):
         text = "".join(found)
         text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         return text[1:] if (self._prefix or self._scheme) and text.startswith(" ") else text
+
+
+class _Unigram(_SentencePiece):
+    """Spaces as llama.cpp has them: one before the first character, or one before each word and no other."""
+
+    def __init__(self, declared: Vocabulary, *given: Any) -> None:
+        super().__init__(declared, *given)
+        blob, self._merges = declared.charsmap, declared.merges_spaces
+        self._charsmap = None if not blob else Charsmap(declared.path, blob)
+
+    def _prepared(self, text: str, is_first: bool, after_special: bool) -> str:
+        text = text if self._charsmap is None else self._charsmap.replaced(text)
+        if self._merges:
+            return "".join(SPACE + word for word in text.split(" ") if word)
+        spaces = len(text) - len(text.lstrip(" "))
+        if self._scheme is not None:
+            wants = bool(text) and (is_first or self._scheme == "always") and spaces == 0 and text[0] != SPACE
+        else:
+            wants = self._prefix and spaces < len(text)
+        return SPACE * wants + text.replace(" ", SPACE)
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        if self._charsmap is not None and self._charsmap.replaced(text) != text:
+            raise WrongValue("offsets: text has characters that the vocabulary replaces")
+        return super().spans(text)
 
 
 class _Bytes(_Coder):

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ...arrays.quantized import QuantizedArray
 from ...base.cached import cached
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import counts_subnormals
@@ -67,7 +68,8 @@ class Model(Shown):
     @property
     def matrices(self) -> list[str]:
         """Return the names of the matmul weights, including the embedding."""
-        return [self._roles[one] for one, shape in self._expected.items() if len(shape) > 1 and one.endswith(".weight")]
+        roles = (one for one, shape in self._expected.items() if len(shape) > 1)
+        return [self._roles[one] for one in roles if one.endswith(".weight") and not one.endswith("_norm.weight")]
 
     @property
     def tables(self) -> list[str]:
@@ -153,6 +155,8 @@ class Model(Shown):
             raise WrongValue(
                 f"{self.path}: tensor {quoted(name)} has shape {tuple(array.shape)}, expected {self._expected[role]}"
             )
+        if role.endswith("_norm.weight") and isinstance(array, QuantizedArray):  # a vector for each head
+            array = array.dequantize()
         if self._plus_one and role.endswith("norm.weight"):
             return array + np.float32(1)
         return array

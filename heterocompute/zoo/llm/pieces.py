@@ -1,30 +1,33 @@
-"""Tokens by pieces, in the order of llama.cpp: SentencePiece's BPE, and WordPiece of BERT by the package tokenizers.
+"""Tokens by pieces, in the order of llama.cpp: SentencePiece's BPE and Unigram, and BERT's WordPiece by tokenizers.
 
 BPE: the neighbors whose join is the piece with the highest score merge first; of equal scores, the leftmost. A text is
 cut where no piece has the two characters next to each other, and each part is merged on its own. Memory and time depend
 on the size of the vocabulary, not on the ways to split its pieces.
 
-WordPiece: "\u2581cat" begins a word, "s" is BERT's "##s". Words of any length are split; BERT has a limit of 100.
+Unigram: the pieces whose scores have the largest sum. WordPiece: "\u2581cat" begins a word, "s" is BERT's "##s".
 
-llama.cpp, src/llama-vocab.cpp, llm_tokenizer_spm_session and llm_tokenizer_wpm.
+llama.cpp, src/llama-vocab.cpp, llm_tokenizer_spm_session, llm_tokenizer_ugm_session and llm_tokenizer_wpm.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Any
 
-from ...base.errors import WrongValue
+from ...base.errors import WrongValue, printable
 from ...base.texts import quoted
-from .control_tokens import CONTROL, UNKNOWN
+from .control_tokens import CONTROL, NORMAL, UNKNOWN, UNUSED, USER
 from .tokenizers_package import package, refusals
 
 MOST_KEPT, LONGEST_KEPT = 1 << 16, 64  # parts of texts whose tokens are kept, and their characters
 FURTHER = "##"  # before a piece that continues a word
 SPACE = "\u2581"
 LONGEST = 1 << 30
+PENALTY = 10.0  # below the least score: that of an unknown character
 SPECIAL = (CONTROL, UNKNOWN)  # types of tokens that are found in texts before words are
 
 
@@ -128,6 +131,127 @@ class Pieces:
         if self._unknown is None:
             raise WrongValue(f"encode: the vocabulary has no token for the character {quoted(piece)}")
         return [] if earlier and earlier[-1] == self._unknown else [self._unknown]
+
+
+class Unigram:
+    """The pieces of the largest sum of scores.
+
+    Parameters
+    ----------
+    numbers : mapping of str to int
+        Pieces -> tokens.
+    scores, types : sequence of float, of int
+        The score and the type of each token.
+    unknown : int
+        The token of characters that no piece represents. Neighboring ones have one token.
+    """
+
+    def __init__(self, numbers: Mapping[str, int], scores: Sequence[float], types: Sequence[int], unknown: int) -> None:
+        self._unknown = unknown
+        matched = (NORMAL, USER, UNUSED)
+        self._scores = {
+            text: (0.0 if types[i] == USER else scores[i], i) for text, i in numbers.items() if types[i] in matched
+        }
+        self._cost = min((scores[i] for i in numbers.values() if types[i] == NORMAL), default=0.0) - PENALTY
+        self._begun = {text[:end] for text in self._scores for end in range(1, len(text) + 1)}
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text."""
+        n, scores, begun = len(text), self._scores, self._begun
+        best, pieces = [-math.inf] * (n + 1), [(0, self._unknown)] * (n + 1)
+        best[0] = 0.0
+        for i in range(n):
+            so_far, end = best[i], i + 1
+            while end <= n and (piece := text[i:end]) in begun:
+                found = scores.get(piece)
+                if found is not None and so_far + found[0] > best[end]:
+                    best[end], pieces[end] = so_far + found[0], (i, found[1])
+                end += 1
+            if text[i] not in scores and so_far + self._cost > best[i + 1]:
+                best[i + 1], pieces[i + 1] = so_far + self._cost, (i, self._unknown)
+        found_tokens, at = list[int](), n
+        while at > 0:
+            at, token = pieces[at]
+            if not (found_tokens and token == self._unknown == found_tokens[-1]):
+                found_tokens.append(token)
+        return found_tokens[::-1]
+
+
+class Charsmap:
+    """Replacements of characters before Unigram: the longest one that begins at a byte.
+
+    Parameters
+    ----------
+    path : str
+        For errors.
+    blob : bytes
+        ``precompiled_charsmap`` of SentencePiece: the bytes of a double array, the array, and the replacements, each
+        of which ends with a zero byte.
+    """
+
+    def __init__(self, path: str, blob: bytes) -> None:
+        size = int.from_bytes(blob[:4], "little")
+        if len(blob) < 4 or size % 4 or size < 4 or size > len(blob) - 4 or (size < len(blob) - 4 and blob[-1]):
+            raise WrongValue(f"{printable(path)}: precompiled_charsmap is no double array with its replacements")
+        self._path, self._texts = path, blob[4 + size :]
+        self._nodes = memoryview(blob[4 : 4 + size]).cast("I") if sys.byteorder == "little" else _swapped(blob, size)
+
+    def replaced(self, text: str) -> str:
+        """Return a text with its replacements.
+
+        Raises
+        ------
+        ValueError
+            The double array has a position beyond its end.
+        """
+        data, found, at = text.encode(), bytearray(), 0
+        while at < len(data):
+            length, begin = self._longest(data, at)
+            if length:
+                end = self._texts.find(b"\0", begin)
+                if begin >= len(self._texts) or end < 0:
+                    raise self._wrong()
+                found += self._texts[begin:end]
+                at += length
+            else:
+                length = 1
+                while at + length < len(data) and data[at + length] & 0xC0 == 0x80:
+                    length += 1
+                found += data[at : at + length]
+                at += length
+        return found.decode("utf-8", "replace")
+
+    def _longest(self, data: bytes, at: int) -> tuple[int, int]:
+        """Return the bytes that are replaced, 0 for none, and where their replacement begins."""
+        nodes, count = self._nodes, len(self._nodes)
+        node, length, begin = _base(nodes[0]), 0, 0
+        for i in range(at, len(data)):
+            byte = data[i]
+            node ^= byte
+            if byte == 0:
+                break
+            if node >= count:
+                raise self._wrong()
+            unit = nodes[node]
+            if unit & 0x800000FF != byte:
+                break
+            node ^= _base(unit)
+            if unit >> 8 & 1:
+                if node >= count:
+                    raise self._wrong()
+                length, begin = i - at + 1, nodes[node] & 0x7FFFFFFF
+        return length, begin
+
+    def _wrong(self) -> ValueError:
+        return WrongValue(f"{printable(self._path)}: precompiled_charsmap has a position beyond its end")
+
+
+def _base(unit: int) -> int:
+    return (unit >> 10) << ((unit & 1 << 9) >> 6)
+
+
+def _swapped(blob: bytes, size: int) -> Any:
+    return [int.from_bytes(blob[i : i + 4], "little") for i in range(4, 4 + size, 4)]
 
 
 def phantom(text: str) -> str:

@@ -35,6 +35,7 @@ Turns = tuple[FloatArray, FloatArray]  # cosine and sine
 
 CHUNK = 512  # tokens that pass through the layers together
 NORMS = "attn_norm attn_q_norm attn_k_norm post_attention_norm ffn_norm post_ffw_norm".split()  # hc_llm_norm
+HEAD_NORMS = {"": 0, "head": 0, "all": 1, "apart": 2}  # hc_llm_head_norm
 MATRICES = "attn_q attn_k attn_v attn_qkv attn_output ffn_gate ffn_up ffn_gate_up ffn_down".split()  # hc_llm_weight
 STACKS = [f"ffn_{name}_exps" for name in ("gate", "up", "gate_up", "down")]  # of hc_experts
 
@@ -214,6 +215,14 @@ class Run:
         weight = part.get(f"{name}.weight")
         return x if weight is None else self._norm(x, weight, part.get(f"{name}.bias"))
 
+    def _normed_heads(self, x: FloatArray, part: dict[str, Any], name: str) -> FloatArray:
+        """Return queries or keys after their norm; each head has weights of its own if `qk_norm` is "apart"."""
+        weight = part.get(f"{name}.weight")
+        if weight is None or self.shape.options.qk_norm != "apart":
+            return self._normed(x, part, name)
+        heads = [self._norm(np.ascontiguousarray(x[:, :, i]), weight[i], None) for i in range(x.shape[2])]
+        return np.stack(heads, 2)
+
     def layer(self, i: int, x: FloatArray) -> FloatArray:
         """Run one layer alone over states (batch, n, width) of the first n tokens."""
         self._is_long = self.shape.long_rope is not None and x.shape[1] > self.shape.rope.original
@@ -269,7 +278,7 @@ class Run:
         if found is None:
             s, part, options = self.shape, self._tensors(i), self.shape.options
             numbers = (s.heads, s.kv_heads, s.head_width, s.hidden, s.rope.width // 2, s.rope.pairs,
-                     GATES[s.activation], options.centered, s.parallel, options.qk_norm == "all",
+                     GATES[s.activation], options.centered, s.parallel, HEAD_NORMS[options.qk_norm],
                      s.windows[i] or 0, self.cache.is_turned)  # fmt: skip
             found = self._whole[i] = (
                 numbers,
@@ -342,7 +351,7 @@ class Run:
         split = (batch, n, -1, d)
         if s.options.qk_norm != "all":
             q, k = q.reshape(split), k.reshape(split)
-        q, k = self._normed(q, part, "attn_q_norm"), self._normed(k, part, "attn_k_norm")
+        q, k = self._normed_heads(q, part, "attn_q_norm"), self._normed_heads(k, part, "attn_k_norm")
         q, k, v = (one.reshape(split) for one in (q, k, v))
         if turns is not None:
             q, k = rope(q, *turns, s.rope.pairs), rope(k, *turns, s.rope.pairs)

@@ -216,7 +216,9 @@ def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...
         found["output.weight"] = (shape.vocabulary, width)
     if "output.bias" in roles and family.output_bias:
         found["output.bias"] = (shape.vocabulary,)
-    head: dict[str, int] = {"attn_q_norm": q, "attn_k_norm": kv} if family.qk_norm == "all" else {}
+    head: dict[str, Any] = {"attn_q_norm": q, "attn_k_norm": kv} if family.qk_norm == "all" else {}
+    if family.qk_norm == "apart":
+        head = {f"attn_{name}_norm": (n, shape.head_width) for name, n in (("q", shape.heads), ("k", shape.kv_heads))}
     if family.qk_norm == "head":
         head = {"attn_q_norm": shape.head_width, "attn_k_norm": shape.head_width}
     if shape.latent is not None:
@@ -274,10 +276,11 @@ def _latents(shape: Shape, latent: Latent, roles: Mapping[str, str], at: str) ->
     return {**found, **{name: size for name, size in biases.items() if name in roles}}
 
 
-def _norms(family: Family, widths: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+def _norms(family: Family, widths: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Return the tensors of some norms."""
     ends = ("weight", "bias") if family.norm_bias else ("weight",)
-    return {f"{name}.{end}": (n,) for name, n in widths.items() for end in ends}
+    sizes = {name: n if isinstance(n, tuple) else (n,) for name, n in widths.items()}
+    return {f"{name}.{end}": size for name, size in sizes.items() for end in ends}
 
 
 def expected_experts(shape: Shape, roles: Mapping[str, str], at: str) -> dict[str, tuple[int, ...]]:

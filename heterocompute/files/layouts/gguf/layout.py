@@ -14,7 +14,7 @@ from ....base.errors import WrongValue, printable
 from ....base.tensors import Tensors
 from ....formats import Format, Int
 from ...containers.gguf_files import Gguf
-from ...gguf import save_gguf
+from ...gguf import save_tensors
 from ...selection import escaped
 from .. import scaled
 from ..layout import Layout, Target
@@ -105,14 +105,14 @@ class GGUF(Layout):
             if is_stored and isinstance(dtype, str) and dtype in ("float16", "bfloat16"):
                 types[escaped(own)] = PLAIN[dtype]
         if declared is None:
-            save_gguf(path, arrays, source.keys, types=types, check=check)
+            save_tensors(path, arrays, source.keys, types=types, check=check)
             return {"unloadable": reason, "notes": []}
         keys = {"general.architecture": declared.architecture, **declared.keys}
-        save_gguf(path, _Named(arrays, declared), keys, types=types, check=check)
+        save_tensors(path, Named(arrays, declared), keys, types=types, check=check)
         return {"unloadable": None, "notes": list(declared.notes)}
 
 
-class _Named(Mapping[str, Any]):
+class Named(Mapping[str, Any]):
     """The arrays of a language model under the names, and in the order of rows, of llama.cpp."""
 
     def __init__(self, arrays: Mapping[str, Any], declared: Model) -> None:
@@ -120,6 +120,11 @@ class _Named(Mapping[str, Any]):
         self._names = {own: name for name, own in declared.names.items()}
 
     def __getitem__(self, own: str) -> Any:
+        array = self._array(own)
+        model.refuse_scales(own, array, self._model)
+        return array
+
+    def _array(self, own: str) -> Any:
         if (stack := self._model.stacks.get(own)) is not None:
             return stack.of(own, [self._arrays[name] for name in stack.names])
         if own not in self._names:

@@ -63,6 +63,8 @@ class Model:
         Further tensors of the file.
     notes : tuple of str
         What llama.cpp computes otherwise than transformers, each a sentence.
+    has_scales : bool
+        llama.cpp multiplies the feed-forward part by the scales of NVFP4.
     """
 
     architecture: str
@@ -73,6 +75,7 @@ class Model:
     more: dict[str, Array]
     notes: tuple[str, ...] = ()
     stacks: dict[str, Stack | Heads] = field(default_factory=dict)
+    has_scales: bool = True
 
 
 def model_of_gguf(reader: Gguf) -> Model:
@@ -145,6 +148,7 @@ def model_in(reader: Tensors) -> Model:
     return Model(
         family.architecture, keys, {name: called(role) for role, name in roles.items() if name in stored - taken},
         {called(role): order for role, order in rotated.items()}, plus_one, declared.tensors, tuple(notes), stacks,
+        family.has_scales,
     )  # fmt: skip
 
 

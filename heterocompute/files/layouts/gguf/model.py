@@ -33,6 +33,7 @@ from ..linear import Array, refuse
 from .blocks import array_of, blocks_name, bytes_of
 from .keys import add_key
 from .llama_cpp import Model
+from .stacks import Apart
 
 BLOCK, MOST_NAME = 32, 63
 PLAIN = ("float32", "float16", "bfloat16", "float64", "int8", "int16", "int32", "int64")
@@ -70,7 +71,7 @@ def kind_of(fmt: Format) -> str:
 
 def _check_names(arrays: Mapping[str, Any]) -> None:
     """Refuse names that ggml cannot hold, and tensors with the name of another one's scale."""
-    scaled = [name for name, a in arrays.items() if isinstance(a, QuantizedArray) and isinstance(a.format, NVFP4)]
+    scaled = [name for name, a in arrays.items() if isinstance(getattr(a, "format", None), NVFP4)]
     taken: set[str] = set()
     for name in [*arrays, *map(scale_name, scaled)]:
         if len(name.encode()) > MOST_NAME:
@@ -80,8 +81,12 @@ def _check_names(arrays: Mapping[str, Any]) -> None:
         taken.add(name)
 
 
-def blocks_of(name: str, q: QuantizedArray) -> Blocks:
+def blocks_of(name: str, q: QuantizedArray | Apart) -> Blocks:
     """Return the blocks of an array."""
+    if isinstance(q, Apart):
+        several = [blocks_of(name, one) for one in q.parts]
+        scales = np.concatenate([one.scale for one in several if one.scale is not None])
+        return Blocks(several[0].kind, np.stack([one.data for one in several]), scales)
     block = block_of(q.format)
     if q.axis != (q.ndim - 1,) or not 1 <= q.ndim <= 4 or q.shape[-1] % block or 0 in q.shape:
         what = f"tensor {quoted(name)} of shape {q.shape} and axis {q.axis}"
@@ -128,6 +133,8 @@ def readers(reader: Tensors) -> dict[str, Callable[[], Any]]:
         kind = reader.kind(name)
         if kind is not None and name not in several and (kind in FLOATS or kind.lower() in GGML.examples):
             found[name] = partial(_packed, reader, name, kind, scales.get(name))
+        elif name in several:
+            found[name] = partial(_decoded, reader, name, scales[name])
         elif name not in taken:
             found[name] = partial(reader.tensor, name)
     return found
@@ -152,6 +159,16 @@ def _packed(reader: Gguf, name: str, kind: str, scale: str | None) -> Any:
     if wrong is not None:
         raise WrongValue(f"tensor {quoted(name)}: component {wrong[0]} {wrong[1]}")
     return q
+
+
+def _decoded(reader: Gguf, name: str, scale: str) -> Array:
+    """Return the values of a stack whose matrices have scales of their own."""
+    held, shape, factors = reader.blocks(name), reader.info(name).shape, reader.tensor(scale).reshape(-1)
+    if held is None or len(shape) != 3 or len(factors) != shape[0]:
+        return reader.tensor(name)
+    rows = held[1].reshape(*shape[:2], -1)
+    each = (_floats_of(name, "NVFP4", part, shape[1:], factors[i : i + 1]) for i, part in enumerate(rows))
+    return np.stack([q.dequantize() for q in each])
 
 
 FLOATS: dict[str, Format] = {"MXFP4": MX("fp4"), "NVFP4": NVFP4()}
@@ -192,12 +209,14 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model 
         named = {model.names[name]: array for name, array in arrays.items() if name in model.names}
         made = {own: stack.of(own, [arrays[name] for name in stack.names]) for own, stack in model.stacks.items()}
         arrays = {**named, **made, **model.more}
+        for name, array in arrays.items():
+            refuse_scales(name, array, model)
     _check_names(arrays)
     stored: dict[str, tuple[str | None, Array]] = {}
     wanted: dict[str, Callable[[], Array]] = {}  # the values of each tensor
     for name, array in arrays.items():
         order = None if model is None else model.rows.get(name)
-        if isinstance(array, QuantizedArray):
+        if isinstance(array, QuantizedArray | Apart):
             blocks = blocks_of(name, array)
             stored[name] = blocks.kind, blocks.data if order is None else blocks.data[order]
             wanted[name] = partial(_in_order, array, order)
@@ -232,6 +251,18 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model 
         kinds = {name: ((kind, values.dtype.name, values.ndim), values.nbytes) for name, (kind, values) in
                  stored.items() if name in wanted}  # fmt: skip
         refuse_others(os.fspath(path), temporary, {name: wanted[name] for name in drawn(kinds, check)})
+
+
+def refuse_scales(name: str, array: object, model: Model) -> None:
+    """Raise ValueError for a tensor whose scale llama.cpp does not read."""
+    if model.has_scales or ".ffn_" not in name or not isinstance(array, QuantizedArray | Apart):
+        return
+    several = array.parts if isinstance(array, Apart) else [array]
+    if isinstance(array.format, NVFP4) and any(one.components["coarse"].item() != 1 for one in several):
+        raise WrongValue(
+            f"save: tensor {quoted(name)}: llama.cpp does not read the scale of nvfp4 in the feed-forward part of "
+            f"{model.architecture}: choose another format, and dequantize the folder first if it is quantized"
+        )
 
 
 def refuse_others(path: str, temporary: str, wanted: Mapping[str, Callable[[], Array]]) -> None:

@@ -24,6 +24,7 @@ from ....zoo.llm.shape import SIGMOID, SOFTMAX, TYPES, Rope, Shape, of_gguf, usu
 from ..linear import Array
 from .agreement import difference
 
+NORMED = 64  # layers of command-r from which on llama.cpp has norms of queries and keys
 FACTORS = "rope_freqs.weight"
 LONG = ("rope_factors_short.weight", "rope_factors_long.weight")
 MAX_PERIOD = 64
@@ -140,6 +141,9 @@ def _refusal(shape: Shape, roles: Mapping[str, str]) -> str | None:
     if family.is_square and shape.heads * shape.head_width != shape.width:
         what = f"{shape.heads} heads of {shape.head_width} values have another width than the model, {shape.width}"
         return f"{what}, which the architecture {name} does not have"
+    if family.qk_norm == "apart" and shape.qk_norm != (shape.layers >= NORMED):
+        has = "norms" if shape.qk_norm else "no norms"
+        return f"{has} of queries with {shape.layers} layers: the architecture {name} has them from {NORMED} layers on"
     if family.is_ungrouped and shape.heads != shape.kv_heads:
         return f"{shape.heads} heads share {shape.kv_heads} heads of keys, which the architecture {name} does not have"
     for key, cap in zip(LOGIT_CAPS, (shape.attention_cap, shape.logit_cap), strict=True):

@@ -12,6 +12,7 @@ from ....arrays.components import rows_stand_alone
 from ....arrays.quantized import QuantizedArray
 from ....base.errors import WrongValue
 from ....base.texts import quoted
+from ....formats import NVFP4
 from ....zoo.llm.experts import stacked
 
 
@@ -61,6 +62,37 @@ class Stack:
 
 
 @dataclass(frozen=True)
+class Apart:
+    """Matrices of one format that are a stack, each with a scale of its own."""
+
+    parts: list[QuantizedArray]
+
+    @property
+    def format(self) -> Any:
+        """The format of each matrix."""
+        return self.parts[0].format
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(matrices, rows, columns)."""
+        return (len(self.parts), *self.parts[0].shape)
+
+    @property
+    def axis(self) -> tuple[int, ...]:
+        """The quantized axis."""
+        return (2,)
+
+    @property
+    def ndim(self) -> int:
+        """3."""
+        return 3
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        values = np.stack([one.dequantize() for one in self.parts])
+        return values if dtype is None else values.astype(dtype)
+
+
+@dataclass(frozen=True)
 class Heads:
     """Rows of each head of one matrix, as (heads, rows, in), or turned as (heads, in, rows).
 
@@ -91,6 +123,8 @@ def _joined(name: str, parts: list[Any]) -> Any:
         return stacked(parts)
     if len(packed) < len(parts) or len({(str(one.format), one.shape) for one in packed}) > 1:
         raise WrongValue(f"save: the experts of {quoted(name)} have several formats, expected one")
+    if isinstance(packed[0].format, NVFP4):
+        return Apart(packed)
     _check_rows(name, packed[0])
     return stacked(parts)
 

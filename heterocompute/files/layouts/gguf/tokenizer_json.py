@@ -3,6 +3,7 @@
     gpt2     BPE of bytes with the merges and the rule of words of the file
     llama    BPE whose merges are all ways to split a piece, by the scores of the pieces
     bert     WordPiece
+    t5       Unigram
 
 Both tokenizers then give the same tokens: `check_overlaps` refuses overlaps of added tokens, which the two programs
 resolve differently, and texts made of the vocabulary are compared.
@@ -23,6 +24,7 @@ from ....zoo.llm.pieces import WordPiece
 from ....zoo.llm.tokenizers_package import package, refusals
 from ....zoo.llm.tokens import Around
 from ...containers.gguf_files import Gguf
+from .unigram import tokenizer_of
 from .vocabulary import LONGEST, SPACE, check_overlaps
 
 TEMPLATE = "tokenizer.chat_template"
@@ -60,7 +62,7 @@ def tokenizer_files(reader: Gguf, rows: int) -> dict[str, str]:
         if list(made.encode(text).ids) != [*before, *coder.encode(text), *around.after]:
             raise WrongValue(f"{printable(reader.path)}: the text {shown(text)} has other tokens in tokenizer.json")
     config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    names = NAMES | (OF_BERT if found.kind == "bert" else {})
+    names = NAMES | (OF_BERT if found.kind in ("bert", "t5") else {})
     config |= {key: found.texts[i] for name, key in names.items() if (i := found.number(name)) is not None}
     if template := reader.metadata.get(TEMPLATE):
         config["chat_template"] = template
@@ -137,7 +139,13 @@ def _of_words(path: str, found: Vocabulary, coder: object) -> Any:
     return coder.made
 
 
-_MADE = {"gpt2": _of_bytes, "llama": _of_sentencepiece, "bert": _of_words}  # of `Vocabulary.coder`, which has no other
+def _of_unigram(path: str, found: Vocabulary, coder: object) -> Any:
+    return tokenizer_of(path, found)
+
+
+_MADE = {  # of `Vocabulary.coder`, which has no other
+    "gpt2": _of_bytes, "llama": _of_sentencepiece, "bert": _of_words, "t5": _of_unigram,
+}  # fmt: skip
 
 
 def _add_tokens(made: Any, found: Vocabulary) -> list[str]:

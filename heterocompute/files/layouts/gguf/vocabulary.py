@@ -58,7 +58,12 @@ BYTES_ONLY = "bytes"  # the step of ByteLevel without an expression
 
 
 def vocabulary_keys(
-    folder: str, config: Mapping[str, Any], vocabulary: int, notes: list[str] | None = None, encoder: bool = False
+    folder: str,
+    config: Mapping[str, Any],
+    vocabulary: int,
+    notes: list[str] | None = None,
+    encoder: bool = False,
+    folder_type: type[Folder] | None = None,
 ) -> dict[str, Any]:
     """Return the keys for the tokenizer of a folder, and ``general.name``, by which llama.cpp knows Phi-3.
 
@@ -72,6 +77,8 @@ def vocabulary_keys(
         Sentences about texts that llama.cpp splits otherwise are appended.
     encoder : bool
         White space before a mask, which is in no text of an encoder's user, is noted instead of refused.
+    folder_type : type, optional
+        Reads another kind of vocabulary than BPE.
 
     Raises
     ------
@@ -83,7 +90,7 @@ def vocabulary_keys(
         raise WrongValue(f"{TOKENIZER} is missing")
     declared = json_object(place, MAX_TOKENIZER)
     options = json_object(os.path.join(folder, OPTIONS), MAX_CONFIG) if is_file(os.path.join(folder, OPTIONS)) else {}
-    found = _Folder(folder, declared, options, config, vocabulary, encoder)
+    found = (folder_type or Folder)(folder, declared, options, config, vocabulary, encoder)
     keys = {f"tokenizer.ggml.{key}": value for key, value in found.keys().items() if value != []}
     if notes is not None:
         notes += found.notes
@@ -99,11 +106,12 @@ def _name(name: str, is_wanted: bool) -> str:
     return re.sub(r"(?i)phi-?3", "phi 3", name)
 
 
-def _refuse(what: str) -> ValueError:
+def refuse(what: str) -> ValueError:
+    """Return the error of a tokenizer that is not written."""
     return WrongValue(f"{TOKENIZER}: {what}")
 
 
-class _Folder:
+class Folder:
     """The tokenizer of a folder."""
 
     def __init__(
@@ -117,19 +125,9 @@ class _Folder:
     ) -> None:
         self._encoder = encoder
         self._folder, self._said, self._options, self._config, self._count = folder, declared, options, config, count
-        model = declared.get("model")
-        if (
-            not isinstance(model, Mapping)
-            or model.get("type", "BPE") != "BPE"
-            or not isinstance(model.get("vocab"), Mapping)
-        ):
-            raise _refuse("its model is not BPE")
-        for key in ("continuing_subword_prefix", "end_of_word_suffix"):
-            if model.get(key):
-                raise _refuse(f"{key} is {shown(model[key])}, which GGUF has no key for")
+        self._model, self._words = self._model_of(declared)
         if options.get("split_special_tokens") is True:
             raise WrongValue(f"{OPTIONS}: split_special_tokens is true, which GGUF has no key for")
-        self._model, self._words = model, model["vocab"]
         self._is_rebuilt = is_rebuilt(
             [declared.get(key) for key in ("normalizer", "pre_tokenizer", "post_processor", "decoder")], options, config
         )
@@ -139,12 +137,26 @@ class _Folder:
         self.strips = False
         self.notes: list[str] = []
 
+    def _model_of(self, declared: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return the model and the numbers of its tokens."""
+        model = declared.get("model")
+        if (
+            not isinstance(model, Mapping)
+            or model.get("type", "BPE") != "BPE"
+            or not isinstance(model.get("vocab"), Mapping)
+        ):
+            raise refuse("its model is not BPE")
+        for key in ("continuing_subword_prefix", "end_of_word_suffix"):
+            if model.get(key):
+                raise refuse(f"{key} is {shown(model[key])}, which GGUF has no key for")
+        return model, model["vocab"]
+
     def keys(self) -> dict[str, Any]:
         """Return the keys without the part of their names that is the same."""
         model = self._model
         pairs = [tuple(one.split(" ", 1)) if isinstance(one, str) else tuple(one) for one in model.get("merges") or ()]
         if any(len(pair) != 2 or not all(isinstance(part, str) for part in pair) for pair in pairs):
-            raise _refuse("a merge is not a pair of strings")
+            raise refuse("a merge is not a pair of strings")
         added = self._added()
         texts, types = self._pieces(added)
         if any(step.get("type") == "ByteLevel" for step in self._pre):
@@ -152,7 +164,7 @@ class _Folder:
         elif model.get("byte_fallback") or self._is_rebuilt:
             found = self._of_sentencepiece(texts, types, pairs)
         else:
-            raise _refuse("its BPE is neither of bytes nor of SentencePiece")
+            raise refuse("its BPE is neither of bytes nor of SentencePiece")
         self._check_added(added, texts, types)
         unknown = model.get("unk_token")
         if isinstance(unknown, str) and unknown in texts:
@@ -191,9 +203,9 @@ class _Folder:
         types = [NORMAL] * self._count
         for text, i in [*self._words.items(), *((one["content"], one.get("id")) for one in added)]:
             if type(i) is not int or not isinstance(text, str) or not 0 <= i < self._count:
-                raise _refuse(f"the token {shown(text)} has number {shown(i)}, beyond the embedding")
+                raise refuse(f"the token {shown(text)} has number {shown(i)}, beyond the embedding")
             if texts[i] not in (None, text):
-                raise _refuse(f"the tokens {shown(texts[i])} and {shown(text)} have one number {i}")
+                raise refuse(f"the tokens {shown(texts[i])} and {shown(text)} have one number {i}")
             texts[i] = text
         for one in added:
             types[one["id"]] = CONTROL if one.get("special") else USER
@@ -203,7 +215,7 @@ class _Folder:
                 types[i], texts[i] = UNUSED, f"[PAD{i}]" if f"[PAD{i}]" not in taken else f"[UNUSED{i}]"
         found = [text for text in texts if text is not None]
         if len(set(found)) != len(found):
-            raise _refuse("two numbers have one token")
+            raise refuse("two numbers have one token")
         return found, types
 
     def _check_added(self, added: list[dict[str, Any]], texts: list[str], types: list[int]) -> None:
@@ -214,14 +226,14 @@ class _Folder:
                 if one.get(flag) and flag == "lstrip" and self._encoder and one["content"] in MASKS:
                     self.notes.append(f"white space before {one['content']} in a text has tokens in llama.cpp")
                 elif one.get(flag):
-                    raise _refuse(f"{flag} of the token {shown(one['content'])} is true, which GGUF has no key for")
+                    raise refuse(f"{flag} of the token {shown(one['content'])} is true, which GGUF has no key for")
             if one.get("normalized", not one.get("special")) and is_changed:
-                raise _refuse(f"normalized of the token {shown(one['content'])} is true, which GGUF has no key for")
+                raise refuse(f"normalized of the token {shown(one['content'])} is true, which GGUF has no key for")
         check_overlaps({one["content"]: bool(one.get("normalized", not one.get("special"))) for one in added})
         stripped = {one["content"] for one in added if one.get("rstrip")}
         if stripped:
             if stripped != {one["content"] for one in added if strips(one["content"])} or "</s>" not in texts:
-                raise _refuse(
+                raise refuse(
                     f"rstrip of the token {shown(min(stripped))} is true, which GGUF has no key for but for all tokens "
                     "that Phi-3 has it for"
                 )
@@ -230,20 +242,20 @@ class _Folder:
             (text for text, kind in zip(texts, types, strict=True) if kind == NORMAL and text in BY_TEXT), None
         )
         if plain is not None:
-            raise _refuse(f"{shown(plain)} is not in added_tokens, but llama.cpp takes it for a control token")
+            raise refuse(f"{shown(plain)} is not in added_tokens, but llama.cpp takes it for a control token")
 
     def _of_bytes(self, texts: list[str], types: list[int], pairs: list[tuple[str, ...]]) -> dict[str, Any]:
         normal = [step.get("type") for step in self._normal]
         if normal not in ([], ["NFC"]):
-            raise _refuse(f"its normalizer {', '.join(map(str, normal))} has no key in GGUF")
+            raise refuse(f"its normalizer {', '.join(map(str, normal))} has no key in GGUF")
         if normal:
             self.own[NORMALIZER] = "NFC"
         if self._model.get("unk_token") is not None and not set(ALPHABET) <= set(texts):
-            raise _refuse("its vocabulary lacks bytes, which are then the unknown token, not so in llama.cpp")
+            raise refuse("its vocabulary lacks bytes, which are then the unknown token, not so in llama.cpp")
         if [step.get("type") for step in self._decoder()] not in ([], ["ByteLevel"]):
-            raise _refuse("its decoder is not ByteLevel")
+            raise refuse("its decoder is not ByteLevel")
         if not pairs:
-            raise _refuse("its model has no merges, without which llama.cpp does not load a file")
+            raise refuse("its model has no merges, without which llama.cpp does not load a file")
         return {"model": "gpt2", "pre": self._rule(), "merges": [" ".join(pair) for pair in pairs]}
 
     def _decoder(self) -> list[Mapping[str, Any]]:
@@ -255,13 +267,13 @@ class _Folder:
         words = tuple(one for one in steps if one != BYTES_ONLY)
         found = OF_FOLDERS.get(words)
         if found is None or (BYTES_ONLY in steps and steps.index(BYTES_ONLY) != len(steps) - 1):
-            raise _refuse("splits texts into words by a rule that llama.cpp has no name for")
+            raise refuse("splits texts into words by a rule that llama.cpp has no name for")
         if any(step.get("type") == "ByteLevel" and step.get("add_prefix_space", True) for step in self._pre):
-            raise _refuse("add_prefix_space of ByteLevel is true, which GGUF has no key for")
+            raise refuse("add_prefix_space of ByteLevel is true, which GGUF has no key for")
         whole = bool(self._model.get("ignore_merges"))
         name = next((one for one in found.names if RULES[one].keeps_words == whole), None)
         if name is None and not self._joins_all():
-            raise _refuse(f"ignore_merges is {str(whole).lower()}, unlike in llama.cpp with the rule {found.names[0]}")
+            raise refuse(f"ignore_merges is {str(whole).lower()}, unlike in llama.cpp with the rule {found.names[0]}")
         if found.near:
             self.notes.append(
                 "llama.cpp knows no case, marks or digits beyond ASCII here, and splits some words otherwise"
@@ -281,9 +293,9 @@ class _Folder:
         known = set(texts)
         lost = next((byte for byte in range(256) if f"<0x{byte:02X}>" not in known), None)
         if lost is not None:
-            raise _refuse(f"its vocabulary lacks the token <0x{lost:02X}>, which llama.cpp needs")
+            raise refuse(f"its vocabulary lacks the token <0x{lost:02X}>, which llama.cpp needs")
         if self._model.get("ignore_merges"):
-            raise _refuse("ignore_merges is true, which SentencePiece in GGUF has no key for")
+            raise refuse("ignore_merges is true, which SentencePiece in GGUF has no key for")
         _check_merges(texts, types, set(pairs))
         rank = {first + second: i for i, (first, second) in reversed(list(enumerate(pairs)))}
         for i, text in enumerate(texts):
@@ -300,9 +312,9 @@ class _Folder:
             step = self._pre[0]
             scheme = step.get("prepend_scheme") or ("always" if step.get("add_prefix_space", True) else "never")
             if step.get("replacement", SPACE) != SPACE:
-                raise _refuse(f"replacement of Metaspace is {shown(step['replacement'])}, expected {SPACE}")
+                raise refuse(f"replacement of Metaspace is {shown(step['replacement'])}, expected {SPACE}")
             if step.get("split", True) and any(SPACE in text[1:] for text in texts):
-                raise _refuse("split of Metaspace is true, which GGUF has no key for")
+                raise refuse("split of Metaspace is true, which GGUF has no key for")
         else:
             return self._prefix_of_normalizer()
         if scheme != "never":
@@ -320,7 +332,7 @@ class _Folder:
             steps.remove(prepend)
         if steps != [replace] or self._pre not in ([], [harmless]):
             names = [str(step.get("type")) for step in (*self._normal, *self._pre)]
-            raise _refuse(f"its steps {', '.join(names) or 'none'} before BPE have no key in GGUF")
+            raise refuse(f"its steps {', '.join(names) or 'none'} before BPE have no key in GGUF")
         self._check_decoder(prefix)
         return prefix
 
@@ -332,7 +344,7 @@ class _Folder:
             {"type": "Fuse"}, *([{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []),
         ]  # fmt: skip
         if self._decoder() not in ([], wanted):
-            raise _refuse("its decoder is not that of SentencePiece")
+            raise refuse("its decoder is not that of SentencePiece")
 
     def _around(self, texts: list[str], types: list[int]) -> dict[str, Any]:
         """Return the keys for tokens at the beginning and end of texts."""
@@ -352,7 +364,7 @@ class _Folder:
         if before is not None:
             found["bos_token_id"] = before
         if after and after != (found.get("eos_token_id"),):
-            raise _refuse("post_processor ends texts with tokens other than eos_token_id, which GGUF has no key for")
+            raise refuse("post_processor ends texts with tokens other than eos_token_id, which GGUF has no key for")
         return found
 
 
@@ -364,7 +376,7 @@ def check_overlaps(is_late: Mapping[str, bool]) -> None:
     longest: dict[str, list[str]] = {}  # of the tokens that begin so, the two longest ones: one may be the token itself
     for text in is_late:
         if len(text) > LONGEST:
-            raise _refuse(f"a token has {len(text)} characters, expected at most {LONGEST}")
+            raise refuse(f"a token has {len(text)} characters, expected at most {LONGEST}")
         for end in range(1, len(text)):
             known = longest.setdefault(text[:end], [])
             known.append(text)
@@ -377,13 +389,13 @@ def check_overlaps(is_late: Mapping[str, bool]) -> None:
                 if other == text or (len(other) < len(text) and is_late[other] == late):
                     continue
                 if not (text[:at] + other).startswith(other):
-                    raise _refuse(
+                    raise refuse(
                         f"its tokens {shown(text)} and {shown(other)} overlap, which llama.cpp resolves otherwise"
                     )
         if is_mixed and late:
             inner = (text[i:j] for i in range(len(text)) for j in range(i + 1, len(text) + 1))
             if other := next((one for one in inner if is_late.get(one) is False), ""):
-                raise _refuse(f"normalized of the token {shown(text)} is true, and {shown(other)} is found in it first")
+                raise refuse(f"normalized of the token {shown(text)} is true, and {shown(other)} is found in it first")
 
 
 def _check_merges(texts: list[str], types: list[int], pairs: set[tuple[str, ...]]) -> None:
@@ -393,13 +405,11 @@ def _check_merges(texts: list[str], types: list[int], pairs: set[tuple[str, ...]
         if kind not in (NORMAL, UNUSED) and SPACE not in text:
             continue  # found in texts before words are
         if len(text) > LONGEST:
-            raise _refuse(f"a piece has {len(text)} characters, expected at most {LONGEST}")
+            raise refuse(f"a piece has {len(text)} characters, expected at most {LONGEST}")
         for at in range(1, len(text)):
             pair = text[:at], text[at:]
             if pair not in pairs and all(part in known or len(part) == 1 for part in pair):
-                raise _refuse(
-                    f"its merges lack {shown(pair[0])} and {shown(pair[1])}, which llama.cpp joins to a token"
-                )
+                raise refuse(f"its merges lack {shown(pair[0])} and {shown(pair[1])}, which llama.cpp joins to a token")
 
 
 def _steps(found: object, key: str) -> Iterator[Mapping[str, Any]]:

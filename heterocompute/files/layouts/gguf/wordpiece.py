@@ -1,4 +1,4 @@
-"""Keys of a GGUF file for the tokenizer and the pooling of an encoder. BPE of bytes has the keys of language models.
+"""Keys of a GGUF file for the tokenizer and the pooling of an encoder, those of BPE and Unigram by other modules.
 
     model WordPiece         tokenizer.ggml.model bert; "cat" is "\u2581cat", "##s" is "s"
     BertNormalizer          .normalizer.lowercase, .normalizer.strip_accents
@@ -22,6 +22,7 @@ from ....zoo.llm.control_tokens import CONTROL, NORMAL, UNKNOWN, UNUSED
 from ....zoo.llm.folder_tokens import MAX_TOKENIZER, around_of
 from ....zoo.llm.pieces import FURTHER, phantom
 from ....zoo.llm.shape import Shape
+from .unigram import UnigramFolder
 from .vocabulary import vocabulary_keys
 
 TOKENIZER = "tokenizer.json"
@@ -49,12 +50,15 @@ def encoder_keys(folder: str, config: Mapping[str, Any], shape: Shape, notes: li
     if isinstance(model, Mapping) and model.get("type") == "BPE":
         keys = vocabulary_keys(folder, config, shape.vocabulary, notes, encoder=True)
         return keys | _pooling(folder, shape)
+    if isinstance(model, Mapping) and model.get("type") == "Unigram":
+        keys = vocabulary_keys(folder, config, shape.vocabulary, notes, True, UnigramFolder)
+        return keys | _pooling(folder, shape)
     if (
         not isinstance(model, Mapping)
         or model.get("type") != "WordPiece"
         or not isinstance(model.get("vocab"), Mapping)
     ):
-        raise _refuse("its model is neither WordPiece nor BPE of bytes")
+        raise _refuse("its model is neither WordPiece, Unigram nor BPE of bytes")
     if model.get("continuing_subword_prefix", FURTHER) != FURTHER:
         raise _refuse(f"continuing_subword_prefix is {shown(model['continuing_subword_prefix'])}, expected {FURTHER}")
     if not isinstance(normal, Mapping) or normal.get("type") != "BertNormalizer":

@@ -1,31 +1,33 @@
-"""torchao's 8-bit tensors and integers stored in 8 bits, flattened for safetensors; reading only.
+"""torchao's 8-bit tensors and integers stored in 8 bits, flattened for safetensors.
 
     NAME._weight_qdata       int8, float8_e4m3fn or float8_e5m2 (out, in)
     NAME._weight_scale       float (out / high, in / wide), or one
     NAME._weight_zero_point  int8, as the scales
     metadata, NAME.weight    {"_type": "Int8Tensor", "_data": {"block_size": [high, wide], ...}}
 
-value = (code - zero point) scale in float32, before torchao rounds it to the dtype of the weight. Packed int4 is read
-by `torchao_int4`, MX and NVFP4 by `torchao_mx`. torchao 0.18, prototype/safetensors/safetensors_support.py,
-quantization/quantize_/workflows.
+value = (code - zero point) scale in float32, before torchao rounds it to the dtype of the weight. `torchao_int4` reads
+packed int4, `torchao_mx` MX and NVFP4; `integers` writes integers.
+
+torchao 0.18, prototype/safetensors/safetensors_support.py, quantization/quantize_/workflows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ....arrays.quantized import QuantizedArray
 from ....base.errors import WrongValue, shown
 from ....base.json_text import strict_json
 from ....base.tensors import Tensors
 from ....formats import Int
 from .. import linear, scaled
 from ..layout import Layout
-from ..linear import Array, check_finite, no_format
+from ..linear import Array, Packed, Parts, check_finite, no_format
 from ..weight import Weight, of_array, of_codes, of_values
-from . import torchao_int4, torchao_mx
+from . import integers, torchao_int4, torchao_mx
 
 ENDS = (
     "._weight_qdata",
@@ -126,10 +128,22 @@ class TorchAO(Layout):
     needs_config = False
     has_several = True
     reads_metadata = True
-    is_written = False
+    examples = ("int4-g32", "int4-g32-asym-f16", "int8-g32", "int3-g64-asym-f16")
 
     def fits(self, reader: Tensors, prefix: str, dtypes: Sequence[str]) -> bool:
         return f"{prefix}.weight" in reader.metadata
+
+    def shapes(self, name: str, q: Packed) -> Parts:
+        return integers.shapes(name, q, self.name)
+
+    def values(self, name: str, q: QuantizedArray) -> Iterable[Array]:
+        return integers.values(name, q, self.name)
+
+    def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
+        return integers.configuration(formats, plain)
+
+    def metadata(self, formats: Mapping[str, Any], parts: Parts, plain: Iterable[str]) -> dict[str, str]:
+        return integers.metadata(parts, plain, {name: fmt.bits for name, fmt in formats.items()})
 
     def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
         kind, data = _said(prefix, config["metadata"])
