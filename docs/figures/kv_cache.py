@@ -74,7 +74,7 @@ def len_of(net: Any) -> int:
 
 def ours(net: Any, ids: Any) -> Iterator[tuple[str, Row]]:
     """Yield the results of this package: the float32 cache, then each format with and without a rotation."""
-    caches = [None, *(fmt + end for fmt in FORMATS for end in ("", "+had"))]
+    caches = [None, *(fmt + end for fmt in FORMATS for end in ("", "+had32", "+had"))]
     ways = [(None, None, cache) for cache in caches]
     found = net.judged(ids, ways, stride=len_of(net), window=WINDOW, compare=True, parts=PARTS)
     yield from zip(["float32", *caches[1:]], found, strict=True)
@@ -97,6 +97,8 @@ def peer(path: Path, windows: list[Any]) -> Iterator[tuple[str, Row]]:
 def logits(path: Path, windows: list[Any], kind: str) -> Iterator[Any]:
     """Yield the logits of llama.cpp for all tokens of each window."""
     from cyllama.llama import llama_cpp
+
+    llama_cpp.disable_logging()
 
     class Model(llama_cpp.LlamaModel):  # type: ignore[misc]
         n_vocab = property(lambda model: model.get_vocab().n_vocab)  # which its contexts read, and which is missing
@@ -143,8 +145,8 @@ def times(net: Any, rounds: int) -> str:
     with hc.use(threads=1):
         found = interleaved(calls, rounds, time.thread_time)  # type: ignore[arg-type]
     each = [np.subtract(found[cache, 1 + TOKENS], found[cache, 1]) / TOKENS for cache in TIMED]  # type: ignore[index]
-    ratio = np.median(each[1] / each[0])
-    return f"{1e3 * np.median(each[0]):.2f} ms per token, with +had {ratio:.3f} x (best runs {min(each[1]) / min(each[0]):.3f} x)"
+    middle, best = np.median(each[1] / each[0]), min(each[1]) / min(each[0])
+    return f"{1e3 * np.median(each[0]):.2f} ms per token, with +had {middle:.3f} x (best runs {best:.3f} x)"
 
 
 def main() -> None:

@@ -380,7 +380,9 @@ def test_a_rotation_of_heads_is_refused_where_there_is_none() -> None:
         hc.KVCache("int4-g32+had", layers=1, heads=1, width=96)
     with pytest.raises(ValueError, match=r"KVCache: width is 96, expected a multiple of 64 for int4-g32\+had64"):
         hc.KVCache("int4-g32+had64", layers=1, heads=1, width=96)
-    with pytest.raises(ValueError, match=r"format is int4-g32\+had32-s1, expected int4-g32\+had32: a cache has no signs"):
+    with pytest.raises(
+        ValueError, match=r"format is int4-g32\+had32-s1, expected int4-g32\+had32: a cache has no signs"
+    ):
         hc.KVCache("int4-g32+had32-s1", layers=1, heads=1, width=96)
     cache, token = hc.KVCache("int8+had", layers=1, heads=1, width=64), np.ones((1, 1, 1, 64), np.float32)
     k, v = cache.add(0, token, token)

@@ -318,8 +318,8 @@ class KVCache:
         self._tokens = [Tokens((None, None), 0, 0)] * self.layers
 
     def __repr__(self) -> str:
-        size = f"{self.layers} x {self.batch} x {self.heads} x {self.width}"
-        return f"<KVCache: {self._name}, layers x batch x heads x width {size}, {self.length} tokens, {self.nbytes:,} bytes>"
+        size = f"layers x batch x heads x width {self.layers} x {self.batch} x {self.heads} x {self.width}"
+        return f"<KVCache: {self._name}, {size}, {self.length} tokens, {self.nbytes:,} bytes>"
 
     @property
     def _device_stream(self) -> tuple[int, int] | None:
