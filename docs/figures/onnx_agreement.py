@@ -93,7 +93,7 @@ def g2p(arrays: str, path: str) -> None:
             add("Add", add("MatMul", one, f"{side}_w_{kind}"), f"{side}_b_{kind}")
             for one, kind in ((x, "ih"), (h, "hh"))
         )
-        (r_x, z_x, n_x), (r_h, z_h, n_h) = (add("Split", one, count=3, axis=1, num_outputs=3) for one in linear)
+        (r_x, z_x, n_x), (r_h, z_h, n_h) = (add("Split", one, count=3, axis=1) for one in linear)
         r, z = (add("Sigmoid", add("Add", *pair)) for pair in ((r_x, r_h), (z_x, z_h)))
         n = add("Tanh", add("Add", n_x, add("Mul", r, n_h)))
         return str(add("Add", add("Mul", add("Sub", "one", z), n), add("Mul", z, h)))
@@ -112,7 +112,7 @@ def g2p(arrays: str, path: str) -> None:
         [helper.make_tensor_value_info("phonemes", T.FLOAT, (PHONEMES, 74))],
         [onnx.numpy_helper.from_array(value, name) for name, value in values.items()],
     )  # fmt: skip
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
 def spelled(text: str, count: int) -> Feeds:
