@@ -154,7 +154,7 @@ def _packed(weight: Any, fmt: str, axis: Any, clip: Any, mask: Any) -> Any:
 
 
 def unrounded_in(module: Any, name: str, fmt: Format) -> Any:
-    """Return the values that a parametrization rounds along the axes of the module, and its clip; None if there is none.
+    """Return the values that a parametrization rounds, and its clip; None if there is none.
 
     Parameters
     ----------

@@ -107,8 +107,8 @@ def parametrize(
         of the parametrization.
     axis : int or tuple of int, optional
         Default: the axes that the module sums along. For convolutions these are the taps and the input channels,
-        (2, 3, 1) of a `Conv2d`, (2, 3, 0) of a `ConvTranspose2d`, each of whose groups is rounded alone. For other modules it is the last axis, or (2, 3, 1)
-        for 4 dimensions.
+        (2, 3, 1) of a `Conv2d`, (2, 3, 0) of a `ConvTranspose2d`, whose groups are rounded one by one. For other
+        modules it is the last axis, or (2, 3, 1) for 4 dimensions.
     clip
         As in `heterocompute.quantize`.
 
