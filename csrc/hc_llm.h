@@ -54,9 +54,9 @@ hc_status hc_run_mixture(const hc_run *run, const hc_mixture *mixture, int64_t r
  *
  * Options: each sum adds residual times its part. Without GATE the second line is down(gate(U)). `parallel`: the second
  * line reads the x of the first, by the first norm if it has none of its own. `centered`: norms are layer norms.
- * `head_norm`: how q and k are normalized. Without cosine nothing is rotated. `turned`: k and v
- * contain heads after hc_rotate_heads, which q and the result of attention then are, too. With `mixture` the second line is
- * post(mixture(norm(x))). Without it and without DOWN there is no second line: experts follow.
+ * `head_norm`: how q and k are normalized. Without cosine nothing is rotated. `turned`: k and v contain heads after
+ * hc_rotate_heads in blocks of so many values, which q and the result of attention then are, too. With `mixture` the
+ * second line is post(mixture(norm(x))). Without it and without DOWN there is no second line: experts follow.
  *
  * Weights are (columns, rows) operands, as hc_matmul takes its right side. QKV and GATE_UP replace three or two weights
  * that have no operand of their own. Norms: NULL if there is none. k and v have room for all tokens: row (token, batch,
@@ -100,7 +100,8 @@ typedef struct {
     int64_t half, window;
     hc_layer_kind gate;
     hc_llm_head_norm head_norm;
-    bool pairs, centered, parallel, turned;
+    bool pairs, centered, parallel;
+    int64_t turned; /* a power of two that divides head_width, or 0 */
     float epsilon, scale, cap, residual;
     const hc_format *activations;
     const hc_mixture *mixture; /* or NULL */

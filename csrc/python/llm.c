@@ -163,7 +163,8 @@ static bool are_legal(const hc_llm_layer *layer) {
             return false;
     return is_gate(layer->gate) && layer->heads % layer->kv_heads == 0 && layer->half >= 1 &&
            layer->half <= layer->head_width / 2 && layer->held >= 0 && layer->held <= most * most &&
-           layer->window >= 0 && (!layer->turned || (layer->head_width & (layer->head_width - 1)) == 0);
+           layer->window >= 0 && layer->turned >= 0 && (layer->turned & (layer->turned - 1)) == 0 &&
+           (layer->turned == 0 || layer->head_width % layer->turned == 0);
 }
 
 enum { N_STACKS = 4 };
@@ -235,10 +236,10 @@ static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activa
                      const float *from, float *to) {
     PyObject *norms, *norm_biases, *weights, *biases, *sinks, *key_bias, *cosine, *sine, *q_factor, *k, *v;
     PyObject *experts;
-    int pairs, gate, centered, parallel, head_norm, turned;
-    long long heads, kv_heads, head_width, hidden, half, window, before;
+    int pairs, gate, centered, parallel, head_norm;
+    long long heads, kv_heads, head_width, hidden, half, window, turned, before;
     hc_llm_layer layer = {.x = from, .out = to, .activations = activations};
-    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLpippiLp)(ffff)O!O!O!O!OOOOOOOOL", &heads, &kv_heads,
+    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLpippiLL)(ffff)O!O!O!O!OOOOOOOOL", &heads, &kv_heads,
                         &head_width, &hidden, &half, &pairs, &gate, &centered, &parallel, &head_norm, &window, &turned,
                         &layer.epsilon, &layer.scale, &layer.cap, &layer.residual, &PyTuple_Type, &norms, &PyTuple_Type,
                         &norm_biases, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &sinks, &experts, &key_bias,

@@ -3,17 +3,21 @@
     pip install onnxruntime aimet-onnx bokeh pillow matplotlib rapidocr-onnxruntime magika
     python docs/figures/onnx_agreement.py magika magika/models/standard_v3_3/model.onnx
     python docs/figures/onnx_agreement.py lines rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx
+    python docs/figures/onnx_agreement.py phonemes g2p_en/checkpoint20.npz
 
 Magika gets files of Python's standard library and of its packages. The recognition of PP-OCR gets rendered lines of
-text. Every other sample of the first bed calibrates; the rest, and a second bed of other files or another font, judge.
+text. g2p-en has arrays of two GRUs and no graph: it is written as one for words of 8 letters, step by step. Every other
+sample of the first bed calibrates; the rest, and a second bed of other files, another font or other words, judge.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sysconfig
 import tempfile
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,7 @@ from runner import options
 import heterocompute as hc
 from heterocompute.interop.onnx_run import OnnxNetwork
 
+LETTERS, PHONEMES = 8, 12
 Feeds = list[dict[str, Any]]
 
 
@@ -68,6 +73,55 @@ def words(text: str) -> list[str]:
     return [one for one in textwrap.wrap(" ".join(text.split()), 30) if len(one) > 20]
 
 
+def g2p(arrays: str, path: str) -> None:
+    """Write the network of g2p-en as a graph: an encoder of LETTERS letters, and PHONEMES steps of its decoder."""
+    from onnx import TensorProto as T, helper
+
+    with np.load(arrays) as found:
+        values = {name: found[name].T.copy() if "_w" in name else found[name] for name in found}
+    values |= {"zeros": np.zeros((1, 256), np.float32), "one": np.ones(1, np.float32), "first": np.array([2], np.int64)}
+    values |= {f"at{i}": np.array([i], np.int64) for i in range(LETTERS + 1)}
+    nodes: list[Any] = []
+
+    def add(kind: str, *inputs: str, count: int = 1, **attributes: Any) -> Any:
+        names = [f"n{len(nodes)}_{i}" for i in range(count)]
+        nodes.append(helper.make_node(kind, inputs, names, **attributes))
+        return names[0] if count == 1 else names
+
+    def step(side: str, x: str, h: str) -> str:
+        linear = (
+            add("Add", add("MatMul", one, f"{side}_w_{kind}"), f"{side}_b_{kind}")
+            for one, kind in ((x, "ih"), (h, "hh"))
+        )
+        (r_x, z_x, n_x), (r_h, z_h, n_h) = (add("Split", one, count=3, axis=1) for one in linear)
+        r, z = (add("Sigmoid", add("Add", *pair)) for pair in ((r_x, r_h), (z_x, z_h)))
+        n = add("Tanh", add("Add", n_x, add("Mul", r, n_h)))
+        return str(add("Add", add("Mul", add("Sub", "one", z), n), add("Mul", z, h)))
+
+    h, given = "zeros", "first"
+    for i in range(LETTERS + 1):
+        h = step("enc", add("Gather", "enc_emb", add("Gather", "letters", f"at{i}", axis=0)), h)
+    outputs = []
+    for _ in range(PHONEMES):
+        h = step("dec", add("Gather", "dec_emb", given), h)
+        outputs.append(add("Add", add("MatMul", h, "fc_w"), "fc_b"))
+        given = add("ArgMax", outputs[-1], axis=1, keepdims=0)
+    nodes.append(helper.make_node("Concat", outputs, ["phonemes"], axis=0))
+    graph = helper.make_graph(
+        nodes, "g2p", [helper.make_tensor_value_info("letters", T.INT64, (LETTERS + 1,))],
+        [helper.make_tensor_value_info("phonemes", T.FLOAT, (PHONEMES, 74))],
+        [onnx.numpy_helper.from_array(value, name) for name, value in values.items()],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def spelled(text: str, count: int) -> Feeds:
+    """Return words of LETTERS letters, as g2p-en numbers letters; 2 ends a word."""
+    found = sorted({one for one in re.findall("[a-z]+", text.lower()) if len(one) == LETTERS})
+    some = found[:: max(len(found) // count, 1)][:count]
+    return [{"letters": np.array([*(ord(letter) - ord("a") + 3 for letter in one), 2])} for one in some]
+
+
 def beds(kind: str, count: int) -> tuple[Feeds, Feeds]:
     """Return both beds."""
     if kind == "magika":
@@ -78,6 +132,8 @@ def beds(kind: str, count: int) -> tuple[Feeds, Feeds]:
 
     prose = "\n".join(pydoc_data.topics.topics.values())
     licence = Path(os.__file__).with_name("LICENSE.txt").read_text(encoding="utf-8")
+    if kind == "phonemes":
+        return spelled(prose, 2 * count), spelled(licence, count)
     return lines(words(prose), "DejaVuSans.ttf", 2 * count), lines(words(licence), "DejaVuSerif.ttf", count)
 
 
@@ -101,7 +157,9 @@ def aimet(path: str, calibration: Feeds) -> Callable[[dict[str, Any]], Any]:
 
 
 def label(y: Any) -> str:
-    """Return what the output says: the most probable class, or the letters without repetitions and blanks."""
+    """Return what the output says: the most probable class, phonemes, or letters without repetitions and blanks."""
+    if y.shape == (PHONEMES, 74):
+        return " ".join(map(str, takewhile(lambda one: one != 3, y.argmax(-1))))  # 3 ends a word
     best = y[0].argmax(-1)
     if best.ndim == 0:
         return str(best)
@@ -111,13 +169,22 @@ def label(y: Any) -> str:
 def main() -> None:
     """Measure."""
     parser = options(__doc__)
-    parser.add_argument("kind", choices=("magika", "lines"))
+    parser.add_argument("kind", choices=("magika", "lines", "phonemes"))
     parser.add_argument("model")
     parser.add_argument("--count", type=int, default=60, help="samples of each bed that judge")
     arguments = parser.parse_args()
     first, second = beds(arguments.kind, arguments.count)
     calibration, judged = first[::2], {"first": first[1::2], "second": second}
-    network = OnnxNetwork(arguments.model)
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.kind == "phonemes":
+            g2p(arguments.model, os.path.join(folder, "g2p.onnx"))
+            arguments.model = os.path.join(folder, "g2p.onnx")
+        compare(arguments.model, calibration, judged)
+
+
+def compare(model: str, calibration: Feeds, judged: dict[str, Feeds]) -> None:
+    """Print the agreement of all quantizers with a model."""
+    network = OnnxNetwork(model)
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 4
 
@@ -125,7 +192,7 @@ def main() -> None:
         made = onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
         return lambda feed: made.run(None, feed)[0]
 
-    exact = session(arguments.model)
+    exact = session(model)
     wanted = {name: [exact(feed) for feed in some] for name, some in judged.items()}
     print({name: f"{len(some)} samples, {len({*map(label, some)})} answers" for name, some in wanted.items()})
 
@@ -150,7 +217,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         ready, dynamic, static = (os.path.join(folder, f"{one}.onnx") for one in ("ready", "dynamic", "static"))
         newer = os.path.join(folder, "newer.onnx")  # scales per channel need opset 13
-        onnx.save(onnx.version_converter.convert_version(onnx.load(arguments.model), 17), newer)
+        onnx.save(onnx.version_converter.convert_version(onnx.load(model), 17), newer)
         quant_pre_process(newer, ready, skip_symbolic_shape=True)
         show("onnxruntime, float, as prepared", session(ready))
         quantize_dynamic(ready, dynamic)
@@ -166,7 +233,7 @@ def main() -> None:
             "onnxruntime, static": written,
             "onnxruntime, static, per channel": lambda: written(per_channel=True),
             "onnxruntime, static, products alone": lambda: written(op_types_to_quantize=["Conv", "Gemm", "MatMul"]),
-            "aimet-onnx": lambda: aimet(arguments.model, calibration),
+            "aimet-onnx": lambda: aimet(model, calibration),
         }
         for name, trial in trials.items():
             try:

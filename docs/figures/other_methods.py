@@ -5,8 +5,8 @@
     python docs/figures/other_methods.py SmolLM2-135M-Instruct.Q4_1.gguf --format int3-g32 --blocks 10,11,12
 
 All methods calibrate with the same paragraphs of Python's documentation. Two other texts judge: further paragraphs, and
-Python's licence. brevitas has the settings of its examples for language models: searched scales, columns in the order
-of the activations, and query, key and value together.
+Python's licence, for MiniLM also the pairs of similarity.txt. brevitas has the settings of its examples for language
+models: searched scales, columns in the order of the activations, and query, key and value together.
 """
 
 from __future__ import annotations
@@ -33,6 +33,19 @@ def licence() -> list[str]:
     """Return the paragraphs of Python's licence."""
     text = Path(os.__file__).with_name("LICENSE.txt").read_text(encoding="utf-8")
     return [one for one in text.split("\n\n") if len(one.split()) > 20]
+
+
+def tasks() -> list[list[tuple[str, str]]]:
+    """Return the pairs of each task of similarity."""
+    lines = Path(__file__).with_name("similarity.txt").read_text(encoding="utf-8").splitlines()
+    found: list[list[tuple[str, str]]] = []
+    for line in lines:
+        if line.startswith("["):
+            found.append([])
+        elif "|" in line:
+            a, _, b = line.partition(" | ")
+            found[-1].append((a, b))
+    return found
 
 
 class Bed:
@@ -71,6 +84,8 @@ class Bed:
         self.calibration = [{**one} for one in batches(chosen[::2])]
         self.held = {"documentation": batches(chosen[1::2]), "licence": batches(licence()[:count])}
         self.exact = {name: [self.outputs(self.model, one) for one in some] for name, some in self.held.items()}
+        self.pairs = [batches([*sum(pairs, ())]) for pairs in tasks()] if self.is_encoder else []
+        self.embedded = [self.similar(self.model, some) for some in self.pairs]
 
     def names(self) -> list[str]:
         """Return the names of the linear layers in the chosen blocks."""
@@ -83,6 +98,22 @@ class Bed:
         if not self.is_encoder:
             return model(**batch).logits[0].float().log_softmax(-1)
         return torch.nn.functional.normalize(model(**batch).last_hidden_state[0].mean(0), dim=0)
+
+    def similar(self, model: Any, some: list[dict[str, Any]]) -> tuple[Any, Any]:
+        """Return the embeddings of both sides of the pairs of a task, and their similarities."""
+        found = torch.stack([self.outputs(model, one) for one in some])
+        return found, (found[::2] * found[1::2]).sum(1)
+
+    def ranked(self, model: Any) -> str:
+        """Return the mean over the tasks of cosines with the network as stored, and Spearman's correlations with it."""
+        from scipy.stats import spearmanr
+
+        found = [self.similar(model, some) for some in self.pairs]
+        cosines = [float((a * b).sum(1).mean()) for (a, _), (b, _) in zip(self.embedded, found, strict=True)]
+        ranks = [float(spearmanr(a, b)[0]) for (_, a), (_, b) in zip(self.embedded, found, strict=True)]
+        every = [float(spearmanr(torch.cat([a for _, a in self.embedded]), torch.cat([b for _, b in found]))[0])]
+        mean = sum(ranks) / len(ranks)
+        return f"tasks cosine {sum(cosines) / len(cosines):.4f}, ranks {mean:.4f}, of all pairs {every[0]:.4f}"
 
     def judged(self, model: Any) -> str:
         """Return the errors of a changed network on both texts."""
@@ -98,7 +129,7 @@ class Bed:
                 kl = torch.cat([(a.exp() * (a - b)).sum(-1) for a, b in zip(exact, found, strict=True)]).mean()
                 logs = [z[:-1].gather(1, b["input_ids"][0, 1:, None]) for z, b in zip(found, some, strict=True)]
                 words.append(f"{name} perplexity {float((-torch.cat(logs).mean()).exp()):7.3f}, KL {float(kl):.5f}")
-        return "; ".join(words)
+        return "; ".join([*words, *([self.ranked(model)] if self.pairs else [])])
 
 
 def quantizers(fmt: str, narrow: bool, activations: str | None) -> dict[str, Any]:

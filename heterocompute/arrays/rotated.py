@@ -42,11 +42,11 @@ def signs(size: int, seed: int) -> Array:
         return np.where((z ^ (z >> np.uint64(31))) & np.uint64(1), -1.0, 1.0)
 
 
-def turned(x: Any) -> FloatArray:
-    """Rotate the last axis by Sylvester's matrix; a second call rotates back, except for float32 rounding."""
+def turned(x: Any, block: int) -> FloatArray:
+    """Rotate blocks of the last axis by Sylvester's matrix; a second call rotates back, except for float32 rounding."""
     found = np.array(x, np.float32, order="C")
     if found.size:
-        _core.rotate_heads(runtime.run(), found)
+        _core.rotate_heads(runtime.run(), found.reshape(-1, block))
     return found
 
 

@@ -14,7 +14,10 @@ from .sparse import OnBase
 LEAST, MOST = 16, 256  # values of a block
 BLOCKS = (16, 32, 64, 128, 256)
 MAX_SEED = 2**32 - 1
-TAKEN_BY = "quantize, matmul, linear, conv2d, prepack, study, ptq.search, KV caches and convert of PyTorch modules"
+TAKEN_BY = (
+    "quantize, matmul, linear, conv2d, prepack, study, ptq.search, language models and their KV caches, and convert of "
+    "PyTorch modules"
+)
 _SUFFIX = re.compile(r"had([1-9][0-9]*)?(?:-s(0|[1-9][0-9]*))?")
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..formats import Format, is_rotated, unrotated
+from ..formats import Format, unrotated
+from ..products.layers.turned import block_of
 
 CONTEXT = 4096  # tokens before the decoded one, at most the model's context
 
@@ -54,7 +55,7 @@ def decoding(
         stored = 2 * math.prod(s.cached) * seen * bits / 8
         attentions.append((s.attended, seen, round(stored), unrotated(cache)))
         heads, width = s.cached
-        turned += 2 * (s.heads + heads) * width * math.log2(width) if is_rotated(cache) else 0.0
+        turned += 2 * (s.heads + heads) * width * math.log2(block_of(cache, width, "study: kv_cache") or 1)
         held += stored
     times = [format_columns(chip, matrices, activations), format_columns(chip, attentions, None, turned)]
     total = (

@@ -185,7 +185,7 @@ def test_what_does_not_rotate_refuses_by_name() -> None:
         lambda: hc.linear(w, w, activations="int8+had"),
         lambda: hc.ptq.bound(w, "int8+had", h),
         lambda: hc.ptq.rescale([w], h, "int8+had"),
-        lambda: hc.KVCache("int8+had16"),
+        lambda: hc.KVCache("int8+had16-s1"),
         lambda: hc.ptq.gptq(w, h, "int4+had", mask=np.ones(w.shape, bool)),
         lambda: hc.ptq.gptq(w, h, "int4+had", accumulator=24, activations="int8", tile=64),
         lambda: hc.quantize(w, "int8+had", importance=np.ones_like(w)),

@@ -165,6 +165,19 @@ def test_convert_packs_the_codes_that_were_trained(fmt, clip):
         assert str(ht.convert(layer, "int8").packed().format) == "int8"
 
 
+@pytest.mark.parametrize("fmt", ["int8", "int4-g32", "nf4-g16", "cb3-g16", "q4_0", "mxfp4-ceil", "int8+2:4"])
+@pytest.mark.parametrize(("kind", "groups"), [("1d", 1), ("1d", 2), ("2d", 1), ("2d", 2)])
+def test_a_transposed_convolution_is_rounded_once(fmt, kind, groups):
+    model = filled(nn.Sequential(getattr(nn, f"ConvTranspose{kind}")(32, 4 * groups, 3, groups=groups)))
+    ht.parametrize(model[0], fmt)
+    x = inputs(2, 32, *[7] * int(kind[0]))
+    with torch.no_grad():
+        assert torch.allclose(ht.convert(model, fmt)(x), model(x), atol=1e-4)
+        weight = model[0].weight
+    alone = hc.quantize(weight[: 32 // groups].detach(), fmt, axis=(*range(2, weight.dim()), 0)).dequantize()
+    assert fmt.startswith("cb") or np.allclose(alone, weight[: 32 // groups].detach(), atol=1e-6)
+
+
 def test_studies_and_searches_judge_the_codes_that_were_trained():
     torch.manual_seed(0)
     fmt, x = "vsq4-g16-s4", inputs(8, 64)

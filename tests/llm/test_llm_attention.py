@@ -345,14 +345,14 @@ def test_a_rotated_cache_rounds_outliers_less(fmt: str, heads: tuple[int, int]) 
     k, v = (rng.standard_normal((1, kv_heads, 40, 64), dtype=np.float32) for _ in range(2))
     k[..., 3], v[..., 7] = 12 * k[..., 3], 20 * v[..., 7]
     exact, lost = hc.attention(q, k, v), {}
-    for text in (fmt, f"{fmt}+had"):
+    for text in (fmt, f"{fmt}+had", f"{fmt}+had32"):
         cache = hc.KVCache(text, layers=1, heads=kv_heads, width=64)
         found = [cache.add(0, k[:, :, i : i + 20], v[:, :, i : i + 20]) for i in (0, 20)][-1]
         lost[text] = float(np.square(hc.attention(q, *found) - exact).mean())
         plain = hc.attention(q, found[0].dequantize(), found[1].dequantize())
         assert np.allclose(hc.attention(q, *found), plain, atol=1e-4 * np.abs(plain).max())
         assert cache.nbytes == 2 * hc.quantize(k, fmt).nbytes
-    assert lost[f"{fmt}+had"] < lost[fmt] / 2
+    assert max(lost[f"{fmt}+had"], lost[f"{fmt}+had32"]) < lost[fmt] / 2
 
 
 @pytest.mark.parametrize("width", [1, 2, 8, 64, 256])
@@ -378,10 +378,34 @@ def test_a_rotation_of_heads_is_refused_where_there_is_none() -> None:
             hc.KVCache(bad, layers=1, heads=1, width=64)
     with pytest.raises(ValueError, match="KVCache: width is 96, expected a power of two"):
         hc.KVCache("int4-g32+had", layers=1, heads=1, width=96)
+    with pytest.raises(ValueError, match=r"KVCache: width is 96, expected a multiple of 64 for int4-g32\+had64"):
+        hc.KVCache("int4-g32+had64", layers=1, heads=1, width=96)
+    with pytest.raises(
+        ValueError, match=r"format is int4-g32\+had32-s1, expected int4-g32\+had32: a cache has no signs"
+    ):
+        hc.KVCache("int4-g32+had32-s1", layers=1, heads=1, width=96)
     cache, token = hc.KVCache("int8+had", layers=1, heads=1, width=64), np.ones((1, 1, 1, 64), np.float32)
     k, v = cache.add(0, token, token)
-    with pytest.raises(ValueError, match="attention: one of k and v is rotated"):
+    with pytest.raises(ValueError, match="attention: k and v are rotated differently"):
         hc.attention(token, k, v.dequantize())
+
+
+@pytest.mark.parametrize(("width", "block"), [(96, 16), (96, 32), (64, 64), (256, 32)])
+def test_a_cache_rotates_blocks_of_heads(width: int, block: int) -> None:
+    k, v = drawn(1, 2, 9, width), drawn(1, 2, 9, width)
+    cache = hc.KVCache(f"int4-g16+had{block}", layers=1, heads=2, width=width)
+    kept = cache.add(0, k, v)
+    for one, x in zip(kept, (k, v), strict=True):
+        blocks = definition.rotate_heads(x.reshape(-1, block)).reshape(x.shape)
+        rounded = hc.quantize(blocks, "int4-g16", axis=-1).dequantize()
+        wanted = definition.rotate_heads(rounded.reshape(-1, block)).reshape(x.shape)
+        assert one.dequantize().tobytes() == wanted.tobytes()
+    assert f"int4-g16+had{block}, " in repr(cache)
+    q = drawn(1, 4, 9, width)
+    plain = hc.attention(q, kept[0].dequantize(), kept[1].dequantize())
+    assert np.allclose(hc.attention(q, *kept), plain, atol=1e-4 * np.abs(plain).max())
+    with pytest.raises(ValueError, match="attention: "):
+        hc.attention(drawn(1, 4, 9, 24), *kept)
 
 
 def test_a_cache_prints_its_sizes() -> None:

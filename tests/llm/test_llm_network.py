@@ -94,6 +94,7 @@ def assert_one_call_is_all_steps(net: Any, ids: Any, monkeypatch: pytest.MonkeyP
     for weights, activations, kv_cache in (
         (None, None, None), (packed, "int8", "int8"), (packed, None, "int4-g8"), (None, None, "bf16"),
         (packed, None, "int4-g8+had" if is_power else None),
+        (None, None, "int4-g8+had16" if net.shape.head_width % 16 == 0 else None),
     ):  # fmt: skip
         found = []
         for way in (counted, lambda run, layers, x, turns: (x, 0)):
@@ -222,6 +223,8 @@ def test_losses_are_known_by_the_tokens_before(net: Any) -> None:
     counts, logs = np.array([9, 10, 40, 30]), np.log(first)
     assert np.exp((counts * logs).sum() / counts.sum()) == pytest.approx(found[0]["perplexity"], rel=1e-9)
     assert "by_position" not in net.judged(ids, [(None,)])[0]
+    for one in net.judged(ids, [(None,), ({}, "int8")], 20, 40, compare=True, parts=4):
+        assert (counts * one["kl_by_position"]).sum() / counts.sum() == pytest.approx(one["kl"], rel=1e-6)
 
 
 def test_bytes_of_its_cache_are_counted(net: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import made
 import numpy as np
 import pytest
+from test_llm_network import made_network
 
 import heterocompute as hc
 
@@ -73,3 +74,16 @@ def test_families_that_cannot_be_rotated_are_refused(tmp_path: Path) -> None:
             hc.ptq.rotate(other)
     with pytest.raises(ValueError, match="network is gemma3, whose norms behind attention"):
         hc.ptq.rotate(net)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_moe", "gemma2", "gpt2", "deepseek_v2"])
+def test_weights_with_had_are_their_decoded_values(family: str, tmp_path: Path) -> None:
+    net = made_network(tmp_path, family)
+    ids = np.random.default_rng(0).integers(0, 128, (2, 12))
+    packed = net.quantized("int4-g16+had16")
+    decoded = {name: q.dequantize() for name, q in packed.items()}
+    found, wanted = net.logits(ids, weights=packed), net.logits(ids, weights=decoded)
+    assert np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max()
+    assert net.generate(ids[:, :6], 4, weights=packed, activations="int8").shape == (2, 4)
+    with pytest.raises(ValueError, match="the rotated axis has [0-9]+ values, expected a multiple of 256"):
+        net.quantized("int4-g16+had256")

@@ -177,6 +177,10 @@ def test_a_chip_rotates_the_heads_of_a_cache(net: Any) -> None:
     additions = len(net.shape.windows) * 2 * (net.shape.heads + heads) * width * np.log2(width)
     gap = 1 / found[2]["tokens_per_s"] - 1 / found[1]["tokens_per_s"]
     assert gap == pytest.approx(additions / 1e6) and found[2]["kv_bytes"] == found[1]["kv_bytes"]
+    if width % 16 == 0:
+        row = hc.study(net, [], text=IDS, kv_cache=["int4-g16+had16"], device=slow).table[1]
+        gap = 1 / row["tokens_per_s"] - 1 / found[1]["tokens_per_s"]
+        assert gap == pytest.approx(additions / 1e6 * 4 / np.log2(width))
 
 
 def test_which_matrix_hurts(net: Any) -> None:

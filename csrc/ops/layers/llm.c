@@ -102,7 +102,7 @@ static void rotate(const llm_job *job, int64_t heads, float *x) {
     if (!layer->turned)
         return;
     const hc_run run = run_of(job, (double)(job->rows * heads) * (double)layer->head_width);
-    hc_rotate_heads(&run, job->rows * heads, layer->head_width, x);
+    hc_rotate_heads(&run, job->rows * heads * (layer->head_width / layer->turned), layer->turned, x);
 }
 
 /* Copies columns [first, first + n) of rows of `whole` values. */

@@ -20,12 +20,13 @@ from ...files.recipes import parse_recipe
 from ...files.selection import escaped, patterns
 from ...formats import Format, is_rotated
 from ...products.arguments import as_format
+from ...products.quantize import quantize
 from ...ptq.methods import by_method, takes
 from . import modules
 from .attention import PackedMultiheadAttention
 from .carrying import carry
 from .modules import Packed
-from .reading import now, trained_in
+from .reading import now, trained_in, unrounded_in
 from .turned import TurnedLinear, packed_turned
 from .walk import Layer
 from .weights import PackedWeight
@@ -89,7 +90,13 @@ def trained_form(layer: Layer, fmt: Format) -> QuantizedArray | None:
 
     Rounding the rounded values again may choose other codes and scales.
     """
-    trained = None if layer.kind.startswith("conv_t") else trained_in(layer.module, layer.attribute, fmt)
+    if layer.kind.startswith("conv_t"):
+        found = unrounded_in(layer.module, layer.attribute, fmt)
+        last = None if found is None else layer.module.parametrizations[layer.attribute][-1]
+        if last is None or tuple(last.axis) != layer.axis:
+            return None
+        return quantize(formed(layer, found[0]), fmt, form_axis(layer), found[1])
+    trained = trained_in(layer.module, layer.attribute, fmt)
     return formed_of(layer, trained) if trained is not None and trained.axis == layer.axis else None
 
 

@@ -153,8 +153,30 @@ def _packed(weight: Any, fmt: str, axis: Any, clip: Any, mask: Any) -> Any:
     return q
 
 
-def _last_rounding(parametrizations: Any) -> Any:
-    """Return the QuantizedArray of the last rounding of a weight."""
+def unrounded_in(module: Any, name: str, fmt: Format) -> Any:
+    """Return the values that a parametrization rounds, and its clip; None if there is none.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+    name : str
+        Of the weight.
+    fmt : Format
+        That of the rounding; None is the answer for others.
+
+    Returns
+    -------
+    (torch.Tensor, object) or None
+    """
+    steps = getattr(module, "parametrizations", {})
+    last: Any = steps[name][-1] if name in steps else None
+    if not hasattr(last, "fmt") or fmt != as_format(last.fmt, "packed: fmt", functions=True):
+        return None
+    return _before_last(steps[name]).detach(), last.clip
+
+
+def _before_last(parametrizations: Any) -> Any:
+    """Return the values that the last parametrization of a weight rounds."""
     steps = list(parametrizations)
     single = hasattr(parametrizations, "original")
     value = (
@@ -165,8 +187,13 @@ def _last_rounding(parametrizations: Any) -> Any:
     for step in steps[:-1]:
         value = [step(*value)]
     last = steps[-1]
-    weight = value[0] if last.mask is None else value[0] * last.mask
-    return _packed(weight, last.fmt, last.axis, last.clip, last.mask)
+    return value[0] if last.mask is None else value[0] * last.mask
+
+
+def _last_rounding(parametrizations: Any) -> Any:
+    """Return the QuantizedArray of the last rounding of a weight."""
+    last = parametrizations[-1]
+    return _packed(_before_last(parametrizations), last.fmt, last.axis, last.clip, last.mask)
 
 
 def trained_in(module: Any, name: str, fmt: Format | None = None) -> Any:
@@ -191,8 +218,8 @@ def trained_in(module: Any, name: str, fmt: Format | None = None) -> Any:
     if not hasattr(last, "fmt"):
         return None
     rounds = as_format(last.fmt, "packed: fmt", functions=fmt is not None)
-    if fmt not in (None, rounds) or is_function(rounds):
-        return None
+    if fmt not in (None, rounds) or is_function(rounds) or getattr(last, "groups", 1) != 1:
+        return None  # a weight whose groups have scales of their own has no packed array of its own shape
     return module.packed() if last is module else _last_rounding(steps[name])
 
 
@@ -237,15 +264,23 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
     class Rounding(torch.nn.Module):
         """A parametrization: fake_quantize, applied to the values that a mask keeps if there is one."""
 
-        def __init__(self, fmt: str, axis: tuple[int, ...], clip: Any, mask: Any = None) -> None:
+        groups = 1  # of a transposed convolution: its inputs, the first axis, are split
+
+        def __init__(self, fmt: str, axis: tuple[int, ...], clip: Any, mask: Any = None, groups: int = 1) -> None:
             super().__init__()
-            self.fmt, self.axis, self.clip = fmt, axis, clip
+            self.fmt, self.axis, self.clip, self.groups = fmt, axis, clip, groups
             self.register_buffer("mask", mask)
 
         def forward(self, weight: Any) -> Any:
             if self.mask is None:
+                return self._rounded(weight)
+            return self._rounded(weight * self.mask) * self.mask
+
+        def _rounded(self, weight: Any) -> Any:
+            if self.groups == 1:
                 return round_(weight, self.fmt, self.axis, self.clip)
-            return round_(weight * self.mask, self.fmt, self.axis, self.clip) * self.mask
+            parts = weight.unflatten(0, (self.groups, -1))
+            return round_(parts, self.fmt, tuple(axis + 1 for axis in self.axis), self.clip).flatten(0, 1)
 
         def extra_repr(self) -> str:
             return str(as_format(self.fmt, "fmt", functions=True))

@@ -107,8 +107,8 @@ def parametrize(
         of the parametrization.
     axis : int or tuple of int, optional
         Default: the axes that the module sums along. For convolutions these are the taps and the input channels,
-        (2, 3, 1) of a `Conv2d`, (2, 3, 0) of a `ConvTranspose2d`. For other modules it is the last axis, or (2, 3, 1)
-        for 4 dimensions.
+        (2, 3, 1) of a `Conv2d`, (2, 3, 0) of a `ConvTranspose2d`, whose groups are rounded one by one. For other
+        modules it is the last axis, or (2, 3, 1) for 4 dimensions.
     clip
         As in `heterocompute.quantize`.
 
@@ -138,9 +138,13 @@ def parametrize(
     if hook is None and not several and not isinstance(weight, OPS.Parameter):
         raise WrongType(f"parametrize: {name} of the module is {shown(weight)}, expected the name of a parameter")
     axes = normalize_axes(_summed(module, weight.ndim) if axis is None else axis, weight.ndim, "parametrize")
-    fake_quantize(weight.detach(), format, axes, clip)  # invalid arguments raise an error here, not inside of torch
+    is_grouped = axis is None and isinstance(module, OPS.Convolution) and module.transposed
+    groups = module.groups if is_grouped else 1
     text = carried(as_format(format, "parametrize: format", functions=True))
-    OPS.register(module, name, OPS.Rounding(text, axes, clip, unpruned(module, name)))
+    rounding = OPS.Rounding(text, axes, clip, groups=groups)
+    rounding(weight.detach())  # invalid arguments raise an error here, not inside of torch
+    rounding.mask = unpruned(module, name)
+    OPS.register(module, name, rounding)
     keep(module.parametrizations[name], "original", text)
     return module
 

@@ -20,7 +20,7 @@ from ...base.errors import Unsupported, WrongType, WrongValue, shown
 from ...base.float_env import converted, counts_subnormals
 from ...base.texts import counted
 from ...base.values import as_int, as_list, as_real, check_flag
-from ...formats import Format, has_pattern, is_function, is_rotated, unrotated
+from ...formats import Format, has_pattern, is_function, unrotated
 from ..arguments import FloatArray
 from ..device import settle
 from ..given.functions import rounded_by
@@ -28,7 +28,7 @@ from ..quantize import quantize
 from .device import TOGETHER, device_attention, device_heads, in_batches, in_library_of_first, is_device_input
 from .device_cache import DeviceTokens, check_row, device_tokens
 from .transformer import as_floats
-from .turned import cache_format, check_width
+from .turned import block_of, cache_format
 
 __all__ = ["KVCache", "attention"]
 
@@ -50,7 +50,7 @@ class Kept(NamedTuple):
     """Rows of keys or values of a `KVCache`: a packed array (tokens, batch, heads, width)."""
 
     packed: Any  # a QuantizedArray, or one on a device
-    is_turned: bool = False  # the heads are rotated, see turned.py
+    block: int = 0  # of the rotation of the heads, see turned.py; 0 without
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -61,7 +61,7 @@ class Kept(NamedTuple):
     def dequantize(self) -> Any:
         """Return the values, float32 (batch, heads, tokens, width)."""
         values = _by_heads(self.packed.dequantize())
-        return turned(values) if self.is_turned else values
+        return turned(values, self.block) if self.block else values
 
 
 @counts_subnormals
@@ -137,11 +137,13 @@ def attention(
     """
     qs = _heads(q, "q")
     shape = qs.shape
-    are_turned = [isinstance(one, Kept) and one.is_turned for one in (k, v)]
-    if any(are_turned):
-        if not all(are_turned):
-            raise WrongValue("attention: one of k and v is rotated, expected both to be of one KVCache")
-        qs = turned(qs)
+    blocks = [one.block if isinstance(one, Kept) else 0 for one in (k, v)]
+    if any(blocks):
+        if blocks[0] != blocks[1]:
+            raise WrongValue("attention: k and v are rotated differently, expected both to be of one KVCache")
+        if shape[-1] % blocks[0]:
+            raise WrongValue(f"attention: q has shape {shape}, expected a width of {_shape_of(k, None)[-1]}")
+        qs = turned(qs, blocks[0])
     qs = _in_batches(qs, "q")
     kept = [_kept(one, shape, name) for one, name in ((k, "k"), (v, "v"))]
     (k_shape, keys, ks), (v_shape, values, vs) = kept
@@ -183,8 +185,8 @@ def attention(
     out = np.empty((batch, n, heads, width), np.float32).transpose(0, 2, 1, 3)  # the order that the next matmul reads
     if out.size:
         _core.attention(runtime.run(), qs, keys, values, out, k_shape[1], hides, seen, times, limit, scores, joined)
-    if are_turned[1]:
-        out = turned(out)
+    if blocks[1]:
+        out = turned(out, blocks[1])
     return out if len(shape) == 4 else out.reshape(shape)
 
 
@@ -255,6 +257,7 @@ class KVCache:
         Format of keys and values. When a token is added, each head is quantized along its width. Default: float32.
         With the suffix ``+had``, such as ``"int4-g32+had"``, heads are rotated by a Hadamard matrix before. `attention`
         rotates queries and results alike, so that only the rounding changes. On the CPU, for widths of powers of two.
+        ``+had32`` rotates blocks of 32, for widths that are multiples of it.
         A function (`define` with ``round=``) rounds float32 tokens as they are added, on the CPU.
     layers, heads, width : int
         `heads` is the number of key heads.
@@ -289,7 +292,6 @@ class KVCache:
     ) -> None:
         given_format = cache_format(format, "KVCache: format")
         self.format = unrotated(given_format)
-        self.is_turned = is_rotated(given_format)
         sizes = {"layers": layers, "heads": heads, "width": width, "batch": batch}
         self.layers, self.heads, self.width, self.batch = (
             as_int(value, f"KVCache: {name}", 1, MAX_LAYERS if name == "layers" else 1 << 40)
@@ -300,8 +302,8 @@ class KVCache:
         self.windows = [None if one is None else as_int(one, "KVCache: windows", 1) for one in given]
         if len(self.windows) != self.layers:
             raise WrongValue(f"KVCache: windows has {len(self.windows)} entries, expected {self.layers}")
-        if self.is_turned:
-            check_width(self.width, "KVCache")
+        self.block = block_of(given_format, self.width, "KVCache")
+        self._name = "float32" if given_format is None else str(given_format)
         self.rows = self.heads * self.batch  # rows per token
         self._parts: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
         self._parts = {"values": (np.dtype(np.float32), (self.width,))}
@@ -316,9 +318,8 @@ class KVCache:
         self._tokens = [Tokens((None, None), 0, 0)] * self.layers
 
     def __repr__(self) -> str:
-        kind = "float32" if self.format is None else f"{self.format}{'+had' * self.is_turned}"
-        size = f"{self.layers} x {self.batch} x {self.heads} x {self.width}"
-        return f"<KVCache: {kind}, layers x batch x heads x width {size}, {self.length} tokens, {self.nbytes:,} bytes>"
+        size = f"layers x batch x heads x width {self.layers} x {self.batch} x {self.heads} x {self.width}"
+        return f"<KVCache: {self._name}, {size}, {self.length} tokens, {self.nbytes:,} bytes>"
 
     @property
     def _device_stream(self) -> tuple[int, int] | None:
@@ -395,8 +396,8 @@ class KVCache:
         """Append tokens on a device; `place` has the device and the stream of the tokens so far."""
         if is_function(self.format):
             raise self.format.refusal("KVCache.add: the format of tokens on a device")
-        if self.is_turned:
-            raise WrongValue(f"KVCache.add: k or v is on {A_DEVICE} and the format {self.format}+had, expected the CPU")
+        if self.block:
+            raise WrongValue(f"KVCache.add: k or v is on {A_DEVICE} and the format {self._name}, expected the CPU")
         if place is None and any(one.seen for one in self._tokens):
             raise WrongType(f"KVCache.add: k or v is on {A_DEVICE} and the cache on the CPU, {TOGETHER}")
         number, stream = place or (None, None)
@@ -467,8 +468,8 @@ class KVCache:
         return QuantizedArray._trusted(made, self.format, sizes, (3,), "float32")
 
     def _write(self, whole: Any, begin: int, n: int, tokens: FloatArray) -> None:
-        if self.is_turned:
-            tokens = turned(converted(tokens, np.float32))
+        if self.block:
+            tokens = turned(converted(tokens, np.float32), self.block)
         if is_function(self.format):
             tokens = rounded_by(self.format, tokens, (3,), "KVCache.add: k or v")
         if self.format is None or not self._is_packed:
@@ -483,7 +484,7 @@ class KVCache:
             return whole[:tokens].transpose(1, 2, 0, 3)
         found = {name: whole.components[name][: tokens * self.rows] for name in self._parts}
         sizes = (tokens, self.batch, self.heads, self.width)
-        return Kept(QuantizedArray._trusted(found, self.format, sizes, (3,), "float32"), self.is_turned)
+        return Kept(QuantizedArray._trusted(found, self.format, sizes, (3,), "float32"), self.block)
 
     def _too_old(self, layer: int) -> int:
         """Return the number of tokens that no query will see, in whole tiles, which keeps the order of sums."""

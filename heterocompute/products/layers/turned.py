@@ -3,8 +3,9 @@
     scores    (q M) . round(k M)    = q . k without rounding, since M M = I
     result    (p round(v M)) M
 
-M is Sylvester's matrix of the head width, +-1 / sqrt(width), and is its own inverse. A rotation spreads a large channel
-of a head over all of its values, which then need fewer bits. `reference.layers.rotate_heads` defines it.
+M has Sylvester's matrix of each block of a head, +-1 / sqrt(block), and is its own inverse. A block is the whole head,
+or as wide as the suffix states. A rotation spreads a large channel over its block, whose values then need fewer bits.
+`reference.layers.rotate_heads` defines it for a block.
 """
 
 from __future__ import annotations
@@ -27,17 +28,23 @@ def cache_format(given: Any, name: str, functions: bool = True) -> Format | None
     if given is None:
         return None
     found = as_format(given, name, functions=functions, rotated=True)
-    if is_rotated(found) and (found.block, found.seed) != (None, None):
-        raise WrongValue(
-            f"{name} is {found}, expected {Rotated(found.base)}: a cache rotates whole heads, without signs"
-        )
+    if is_rotated(found) and found.seed is not None:
+        raise WrongValue(f"{name} is {found}, expected {Rotated(found.base, found.block)}: a cache has no signs")
     return found
 
 
-def check_width(width: int, name: str) -> None:
-    """Refuse a head width without Sylvester's matrix."""
-    if width & (width - 1):
-        raise WrongValue(f"{name}: width is {width}, expected a power of two for a format with {SUFFIX}")
+def block_of(fmt: Format | None, width: int, name: str) -> int:
+    """Return the block of a cache of heads of this width, 0 without a rotation. Refuse a width that has none."""
+    if not is_rotated(fmt):
+        return 0
+    if fmt.block is not None and width % fmt.block:
+        raise WrongValue(f"{name}: width is {width}, expected a multiple of {fmt.block} for {fmt}")
+    if fmt.block is None and width & (width - 1):
+        raise WrongValue(
+            f"{name}: width is {width}, expected a power of two for a format with {SUFFIX}, or a block, such as "
+            f"{SUFFIX}32"
+        )
+    return fmt.block or width
 
 
 @functools.cache

@@ -44,7 +44,7 @@ class Totals:
     def __init__(self, window: int) -> None:
         self.loss = self.kl = 0.0
         self.count = self.same = 0
-        self._losses, self._counts = np.zeros(window), np.zeros(window, np.int64)
+        self._losses, self._kl, self._counts = np.zeros(window), np.zeros(window), np.zeros(window, np.int64)
 
     def add(
         self, logits: FloatArray, wanted: IntArray, begin: int, reference: tuple[FloatArray, FloatArray] | None
@@ -66,14 +66,19 @@ class Totals:
         self._counts[places] += 1
         if reference is not None:
             self.kl += float(kl.sum(dtype=np.float64))
+            self._kl[places] += kl
 
     def found(self, compare: bool, parts: int = 0) -> dict[str, Any]:
-        """Return the means, and the perplexities of this many equal parts of a window."""
+        """Return the means, and perplexities and divergences of this many equal parts of a window."""
         found: dict[str, Any] = {"perplexity": _perplexity(self.loss, self.count)}
         if parts:
             edges = np.arange(parts + 1) * len(self._losses) // parts
-            sums = [[one[a:b].sum() for a, b in pairwise(edges)] for one in (self._losses, self._counts)]
-            found["by_position"] = [_perplexity(float(loss), int(count)) for loss, count in zip(*sums, strict=True)]
+            given = self._losses, self._kl, self._counts
+            sums = [[float(one[a:b].sum()) for a, b in pairwise(edges)] for one in given]
+            found["by_position"] = [_perplexity(loss, int(count)) for loss, _, count in zip(*sums, strict=True)]
+            if compare:
+                kl = [max(part / count, 0.0) if count else math.nan for _, part, count in zip(*sums, strict=True)]
+                found["kl_by_position"] = kl
         if compare:
             found |= {"kl": max(self.kl / self.count, 0.0), "agreement": self.same / self.count}
         return found

@@ -96,7 +96,8 @@ class Model(Shown):
         Returns
         -------
         dict of str to QuantizedArray
-            For the argument `weights` of `logits`, `generate` and `perplexity`.
+            For the argument `weights` of `logits`, `generate` and `perplexity`. RotatedArrays for a format with
+            ``+had``, whose products rotate the activations.
 
         Raises
         ------
@@ -113,7 +114,10 @@ class Model(Shown):
         given = format if isinstance(format, Mapping) else {"*": format}
         check_patterns(names, given)
         of_name = FirstMatch(
-            {key: None if one in (None, SKIP) else as_format(one, "quantized: format") for key, one in given.items()}
+            {
+                key: None if one in (None, SKIP) else as_format(one, "quantized: format", rotated=True)
+                for key, one in given.items()
+            }
         )
         wanted = {name: fmt for name in names if (fmt := of_name(name)) is not None}
         step, found, memory = Steps(len(wanted), progress, "quantized"), {}, Memory()

@@ -374,7 +374,7 @@ class LanguageModel(Model):
             One per configuration: ``perplexity``. With `compare` also ``kl``, the mean of KL(stored || configuration)
             in nats, and ``agreement``, the fraction of tokens with the same most likely token. With `parts` also
             ``by_position``, a list of perplexities, beginning with the tokens at the start of their window; NaN for a
-            part without tokens.
+            part without tokens. With both, ``kl_by_position`` is the list of the divergences.
         """
         ids = text_ids_of(self, text, "judged: text")
         ways = _ways(ways)

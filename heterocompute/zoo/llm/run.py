@@ -279,7 +279,7 @@ class Run:
             s, part, options = self.shape, self._tensors(i), self.shape.options
             numbers = (s.heads, s.kv_heads, s.head_width, s.hidden, s.rope.width // 2, s.rope.pairs,
                      GATES[s.activation], options.centered, s.parallel, HEAD_NORMS[options.qk_norm],
-                     s.windows[i] or 0, self.cache.is_turned)  # fmt: skip
+                     s.windows[i] or 0, self.cache.block)  # fmt: skip
             found = self._whole[i] = (
                 numbers,
                 (s.epsilon, s.scale, s.attention_cap or 0.0, s.residual_factor),
