@@ -253,7 +253,8 @@ def quantize(
         One format, or pattern -> format or None; the first match applies. Weights without a match are unchanged.
         Default without a recipe: ``"int4-g32"``.
     sequential : bool
-        Calibrate each layer after rounding the layers before it, with one run of the network per layer.
+        Calibrate each layer after rounding the layers before it, with one run of the network per layer; for a module
+        with one run of the layer's block, where blocks follow each other.
     held : mapping of str to Hessian, optional
         Result of `calibrate` on held-out inputs, for the report. For a module also batches. Default for a module: every
         fourth of its batches.
@@ -265,7 +266,8 @@ def quantize(
         in one run, for a module in one batch. ``"search"`` and ``"rtn"`` round each weight without inputs, see
         `heterocompute.study`. The report is the same.
     memory : int
-        For a module: bytes of Hessians at a time. The model runs over the batches once for as many layers as fit.
+        For a module: bytes of Hessians at a time. The model runs over the batches once for as many layers as fit. Also
+        the bytes of the inputs of one block that `sequential` keeps; if they do not fit, it runs the whole model.
     recipe : path, or mapping of str to (Format, str or None), optional
         Pattern -> format, ``"skip"`` or None, also as a TOML file of `heterocompute.quantize_checkpoint`. Its patterns
         come before `format`.

@@ -13,6 +13,7 @@ from ...ptq.hessian import Hessian
 from ...ptq.recorder import Kept, Paired
 from ..torch.walk import Layer
 from .batches import EVERY, Batches
+from .chain import Chain, Whole
 from .copies import put, shared_copy
 from .recording import ProductRecorder, recording
 from .weights import chosen_layers, weight_source
@@ -29,8 +30,9 @@ def calibrated(
     name: str = "calibrate",
     rounded: Mapping[str, Any] | None = None,
     transposed: bool = False,
+    chain: Chain | None = None,
 ) -> Calibration:
-    """Calibrate a module as `heterocompute.ptq.calibrate` describes."""
+    """Calibrate a module as `heterocompute.ptq.calibrate` describes, by passes of a chain of this model if given."""
     if rounded is not None:
         small = shared_copy(model, name)
         put(small, _values_of(model, rounded, name), name)
@@ -38,7 +40,7 @@ def calibrated(
     found = Calibration()
     found.axes, found.held = {}, Calibration()
     found.held.axes = {}
-    for group in calibrated_in_groups(model, batches, include, exclude, held, None, name, transposed):
+    for group in calibrated_in_groups(model, batches, include, exclude, held, None, name, transposed, chain):
         found.update(group)
         found.axes.update(group.axes)
         if group.held is not None:
@@ -58,15 +60,15 @@ def calibrated_in_groups(
     memory: int | None,
     name: str,
     transposed: bool = False,
+    chain: Chain | None = None,
 ) -> Iterator[Calibration]:
     """Yield the Hessians of as many weights as fit in memory, with one pass over the batches for each yield.
 
     transposed: also of transposed convolutions, see `ProductRecorder`.
     """
     left = chosen_layers(model, include, exclude, name)
-    source = Batches(batches, f"{name}: batches")
-    judges = None if held is None or held is False else Batches(held, f"{name}: held")
-    order = [one.name for one in left]
+    source = chain or Whole([model], Batches(batches, f"{name}: batches"))
+    judges = None if held is None or held is False else Whole([model], Batches(held, f"{name}: held"))
     while left:
         recorders = [
             ProductRecorder(_tensors(left), memory if held is False else memory and memory // 2, transposed=transposed)
@@ -75,7 +77,7 @@ def calibrated_in_groups(
         _record(model, source, left, recorders if held is None else recorders[:1])
         if judges is not None:
             _record(model, judges, left, recorders[1:])
-        yield _calibration(recorders, order)
+        yield _calibration(recorders)
         left = [one for one in left if one.name in recorders[0].postponed]
 
 
@@ -96,6 +98,7 @@ def calibrated_in_pairs(
     held: object,
     name: str,
     transposed: bool = False,
+    chain: Chain | None = None,
 ) -> Calibration:
     """Calibrate a copy of a model with rounded weights: each batch runs through the model, and then through the copy.
 
@@ -112,19 +115,19 @@ def calibrated_in_pairs(
         )
         for _ in range(2)
     ]
-    source = Batches(batches, f"{name}: batches")
-    for index, batch in enumerate(source):
+    source = chain or Whole([model, small], Batches(batches, f"{name}: batches"))
+    for index, tokens, runs in source.passes([one.path for one in layers[1]]):
         second = seconds[1 if held is None and index % EVERY == EVERY - 1 else 0]
-        for one, net, own in ((first, model, layers[0]), (second, small, layers[1])):
-            one.keep = tokens_of(batch)
+        for one, net, own, run in zip((first, second), (model, small), layers, runs, strict=True):
+            one.keep = tokens
             with recording(net, one, own):
-                source.run(net, batch, index)
+                run()
             one.forget()
         for parts in kept.values():
             parts.parts.clear()
     for recorder in seconds:
         recorder.hessians = {one: pair.hessian for one, pair in recorder.hessians.items()}
-    return _calibration(seconds, [one.name for one in layers[1]])
+    return _calibration(seconds)
 
 
 def _pair(kept: dict[str, Kept], name: str, k: int, groups: int) -> Paired:
@@ -138,13 +141,13 @@ def _pair(kept: dict[str, Kept], name: str, k: int, groups: int) -> Paired:
     return Paired(Hessian(k, groups), drained())
 
 
-def _record(model: object, batches: Batches, weights: list[Layer], recorders: list[ProductRecorder]) -> None:
+def _record(model: object, source: Chain | Whole, weights: list[Layer], recorders: list[ProductRecorder]) -> None:
     """Run each batch with one recorder; with two recorders, the second gets every fourth batch."""
-    for index, batch in enumerate(batches):
+    for index, tokens, (run,) in source.passes([one.path for one in weights]):
         recorder = recorders[-1 if index % EVERY == EVERY - 1 else 0]
-        recorder.keep = tokens_of(batch)
+        recorder.keep = tokens
         with recording(model, recorder, weights):
-            batches.run(model, batch, index)
+            run()
         recorder.forget()
 
 
@@ -152,19 +155,12 @@ def _tensors(weights: Iterable[Layer]) -> dict[str, Any]:
     return {one.name: getattr(one.module, one.attribute) for one in weights if weight_source(one) == "held"}
 
 
-def _calibration(recorders: list[ProductRecorder], order: list[str]) -> Calibration:
+def _calibration(recorders: list[ProductRecorder]) -> Calibration:
+    """Return what was recorded, in the order of the products."""
     found = []
     for recorder in recorders:
-        part = Calibration({name: recorder.hessians[name] for name in order if name in recorder.hessians})
+        part = Calibration(recorder.hessians)
         part.axes = {name: recorder.axes[name] for name in part}
         found.append(part)
     found[0].held = found[1] or None
     return found[0]
-
-
-def tokens_of(batch: object) -> Any:
-    """Return a mask of the tokens of a batch, from its attention mask; None if it has none."""
-    mask = batch.get("attention_mask") if hasattr(batch, "get") else None
-    if mask is None or len(mask.shape) != 2:
-        return None
-    return np.asarray(mask) != 0

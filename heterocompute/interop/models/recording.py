@@ -190,7 +190,8 @@ class ProductRecorder:
         k = inputs.shape[-1]
         if first not in self.hessians:
             size = 8 * groups * k * k
-            if self._memory is not None and self.hessians and self._used + size > self._memory:
+            is_full = self._memory is not None and self.hessians and self._used + size > self._memory
+            if is_full or self.postponed:  # the order of weights does not depend on the memory
                 self.postponed.update(names)
                 return
             self._used += size

@@ -17,8 +17,9 @@ from ...ptq.calibration import Calibration
 from ..torch.forms import formed, recipe_of, unturned, weight_now
 from ..torch.reading import computed_with
 from ..torch.walk import Layer, check_matches, matching
-from .batches import ONCE
+from .batches import ONCE, Batches
 from .calibration import calibrated, calibrated_in_groups, calibrated_in_pairs
+from .chain import Chain
 from .copies import put, shared_copy
 from .weights import chosen_layers, weight_source
 
@@ -72,7 +73,7 @@ def rounded(
             raise WrongValue(f"quantize: inputs {ONCE}")
         apart = False if judges is not None else held
         groups = calibrated_in_groups(model, calibration, include, exclude, apart, limit, "quantize", True)
-    again = _Again(model, layers, calibration, held, in_pairs) if sequential else None
+    again = _Again(model, layers, calibration, held, in_pairs, limit) if sequential else None
     arrays = {
         name: as_array(value, name) if name in names and not isinstance(value, QuantizedArray) else value
         for name, value in computed_with(model).items()
@@ -108,24 +109,29 @@ def transposed_of(layers: list[Layer]) -> dict[str, Layer]:
 class _Again:
     """Calibrates a module again with the weights rounded so far, in a copy of the model."""
 
-    def __init__(self, model: object, layers: list[Layer], batches: object, held: object, in_pairs: bool) -> None:
+    def __init__(
+        self, model: object, layers: list[Layer], batches: object, held: object, in_pairs: bool, memory: int
+    ) -> None:
         self._model, self._batches = shared_copy(model, "quantize"), batches
         self._unrounded = model if in_pairs else None
         self._held_out = None if held is None else False
         self._transposed = transposed_of(layers)
-        self._held = {one.name for one in layers if weight_source(one) == "held"}
+        self._paths = {one.name: one.path for one in layers if weight_source(one) == "held"}
+        models = [self._model] if self._unrounded is None else [self._unrounded, self._model]
+        source = Batches(batches, "quantize: batches")
+        self._chain = Chain(models, source, [one.path for one in layers], memory)
 
     def __call__(self, weights: Mapping[str, Any], names: list[str]) -> Calibration:
-        done = {
-            name: value for name, value in weights.items() if name in self._held and isinstance(value, QuantizedArray)
-        }
-        self._held -= {*done}  # they stay in the copy
+        done = {name: q for name, q in weights.items() if name in self._paths and isinstance(q, QuantizedArray)}
         values = {name: value.dequantize() for name, value in done.items()}
         for name in {*values} & {*self._transposed}:
             values[name] = unturned(torch.from_numpy(values[name]), self._transposed[name]).numpy()
         put(self._model, values, "quantize")
+        self._chain.changed([self._paths.pop(name) for name in done])  # they stay in the copy
         patterns = list(map(escaped, names))
         if self._unrounded is None:
-            return calibrated(self._model, self._batches, patterns, None, self._held_out, "quantize", transposed=True)
+            return calibrated(
+                self._model, self._batches, patterns, None, self._held_out, "quantize", None, True, self._chain
+            )
         given = self._unrounded, self._model, self._batches
-        return calibrated_in_pairs(*given, patterns, None, self._held_out, "quantize", transposed=True)
+        return calibrated_in_pairs(*given, patterns, None, self._held_out, "quantize", True, self._chain)

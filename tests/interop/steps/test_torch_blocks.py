@@ -12,6 +12,7 @@ import heterocompute as hc
 torch = pytest.importorskip("torch")
 ht = pytest.importorskip("heterocompute.interop.torch")
 blocks = pytest.importorskip("heterocompute.interop.torch.learning.blocks")
+blocks_of = pytest.importorskip("heterocompute.interop.models.blocks").blocks_of
 learned = pytest.importorskip("heterocompute.interop.torch.learning.codes")
 from decibels import output_db  # noqa: E402
 
@@ -61,7 +62,7 @@ def decoder(seed: int, count: int = 3) -> tuple[Any, list[Any], Any]:
 def test_blocks_are_repeated_modules_and_single_layers() -> None:
     model = Decoder(2)
     paths = [name for name, one in model.named_modules() if isinstance(one, torch.nn.Linear)]
-    found = blocks.blocks_of(model, paths)
+    found = blocks_of(model, paths)
     inner = ["mix", "up", "down"]
     assert found == {f"blocks.{i}": [f"blocks.{i}.{one}" for one in inner] for i in range(2)} | {"head": ["head"]}
     stages = torch.nn.Sequential(
@@ -70,12 +71,12 @@ def test_blocks_are_repeated_modules_and_single_layers() -> None:
         torch.nn.Sequential(torch.nn.Conv2d(2, 2, 1)),
         torch.nn.Conv2d(2, 2, 1),
     )
-    assert blocks.blocks_of(stages, ["0", "1.0", "1.1", "2.0", "3"]) == {
+    assert blocks_of(stages, ["0", "1.0", "1.1", "2.0", "3"]) == {
         "0": ["0"], "1": ["1.0", "1.1"], "2": ["2.0"], "3": ["3"],
     }  # fmt: skip
-    assert blocks.blocks_of(torch.nn.Linear(2, 2), [""]) == {"": [""]}
+    assert blocks_of(torch.nn.Linear(2, 2), [""]) == {"": [""]}
     single = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), torch.nn.Linear(2, 2))
-    assert blocks.blocks_of(single, ["0.0", "1"]) == {"0.0": ["0.0"], "1": ["1"]}
+    assert blocks_of(single, ["0.0", "1"]) == {"0.0": ["0.0"], "1": ["1"]}
 
 
 @pytest.mark.parametrize("seed", range(2))

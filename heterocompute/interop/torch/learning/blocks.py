@@ -1,13 +1,9 @@
-"""The blocks of a model, and their recorded calls, which learned rounding repeats.
-
-A block is a module of a Sequential or ModuleList that another module of the same class is next to, such as a decoder
-layer or a stage of a convolutional network. A layer outside of such blocks is a block of its own.
-"""
+"""The recorded calls of a model's blocks, which learned rounding repeats."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +11,8 @@ import numpy as np
 import torch
 
 from ...models.batches import evaluating
-from ...models.calibration import tokens_of
+from ...models.blocks import cloned, without_cache
+from ...models.chain import tokens_of
 
 Array = np.ndarray[Any, Any]
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -57,22 +54,6 @@ class Repeated(torch.nn.Module):
             self.block(*cloned(args), **cloned(kwargs))
 
 
-def blocks_of(model: Any, paths: Iterable[str]) -> dict[str, list[str]]:
-    """Return the paths of blocks, each with the paths of the given layers in it."""
-    found: dict[str, list[str]] = {}
-    for path in dict.fromkeys(paths):
-        parts, block, module = path.split(".") if path else [], path, model
-        for i, part in enumerate(parts):
-            inner = getattr(module, part)
-            if isinstance(module, (torch.nn.Sequential, torch.nn.ModuleList)):
-                if sum(type(one) is type(inner) for one in module.children()) > 1:
-                    block = ".".join(parts[: i + 1])
-                    break
-            module = inner
-        found.setdefault(block, []).append(path)
-    return found
-
-
 def order_of(model: Any, source: Any, batch: Any, paths: Iterable[str]) -> dict[str, int]:
     """Return the number of calls of each block for a batch, in the order of their first calls."""
     counts: dict[str, int] = {}
@@ -84,7 +65,7 @@ def order_of(model: Any, source: Any, batch: Any, paths: Iterable[str]) -> dict[
 
         hooks.append(model.get_submodule(path).register_forward_pre_hook(called))
     try:
-        with evaluating(model), _without_cache(model):
+        with evaluating(model), without_cache(model):
             source.run(model, batch, 0)
     finally:
         for hook in hooks:
@@ -139,17 +120,6 @@ def floats_of(answer: Any) -> list[torch.Tensor]:
     return [tensor for part in parts for tensor in floats_of(part)]
 
 
-def cloned(value: Any) -> Any:
-    """Return arguments with copies of their tensors, which a block may write to."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if type(value) in (tuple, list):
-        return type(value)(map(cloned, value))
-    if type(value) is dict:
-        return {key: cloned(one) for key, one in value.items()}
-    return value
-
-
 def _run(
     model: Any, source: Any, batch: Any, path: str, count: int, calls: list[Call], outputs: list[list[torch.Tensor]]
 ) -> None:
@@ -169,7 +139,7 @@ def _run(
         module.register_forward_hook(after),
     ]
     try:
-        with evaluating(model), _without_cache(model), contextlib.suppress(_Enough):
+        with evaluating(model), without_cache(model), contextlib.suppress(_Enough):
             source.run(model, batch, 0)
     finally:
         for hook in hooks:
@@ -186,17 +156,3 @@ def _repeats(module: Any, call: Call, outputs: list[torch.Tensor]) -> bool:
         return False
     shapes = [one.shape for one in again] == [one.shape for one in outputs]
     return shapes and all(torch.allclose(a, b, rtol=1e-3, atol=1e-5) for a, b in zip(again, outputs, strict=True))
-
-
-@contextlib.contextmanager
-def _without_cache(model: Any) -> Iterator[None]:
-    """Turn off the cache of keys and values of a model of transformers, which a repeated call would extend."""
-    config: Any = getattr(model, "config", None)
-    had = getattr(config, "use_cache", False)
-    if had:
-        config.use_cache = False
-    try:
-        yield
-    finally:
-        if had:
-            config.use_cache = had

@@ -28,6 +28,7 @@ from ....products.grid import Grid
 from ....products.grid_of import check_grid, grid_of
 from ....ptq.gptq import rounded_layer
 from ....ptq.options import Options
+from ...models.blocks import blocks_of, cloned
 from ...models.calibration import calibrated, calibrated_in_pairs
 from ..forms import formed_of
 from ..judging import Divided
@@ -35,7 +36,7 @@ from ..rounding import fake_quantize
 from ..turned import TurnedLinear
 from ..walk import Layer, every_layer
 from ..weights import PackedWeight
-from .blocks import Recorded, Repeated, blocks_of, cloned, compared, floats_of, order_of, record
+from .blocks import Recorded, Repeated, compared, floats_of, order_of, record
 
 Array = np.ndarray[Any, Any]
 
@@ -268,7 +269,7 @@ class _Block:
             _put(self.module, self._name(one), one.parameter())
         firsts = calibrated(exact, batches, [*map(escaped, names)], None, False, "convert")
         last: tuple[Any, Any] | None = None
-        for name in firsts:  # in the order of the modules
+        for name in firsts:  # in the order of the products
             one, layer = names[name], names[name].layer
             if last is None or not last[0].equals(firsts[name]):
                 some = [other for other in firsts if other not in found and firsts[other].equals(firsts[name])]
