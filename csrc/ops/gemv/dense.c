@@ -53,6 +53,18 @@ static bool is_few(const hc_source *few, const hc_source *many) {
     return many->along && few->rows <= (many->rows >= LEAST_ROWS ? HC_GEMV_MOST : HC_GEMV_VECTORS);
 }
 
+void hc_copy_rows(const hc_run *run, const hc_source *source, float *to, int64_t ld) {
+    enum { AT_ONCE = 16 };
+    if (!source->side || ld > INT32_MAX) {
+        source->floats(source, 0, source->rows, 0, source->columns, to, ld);
+        return;
+    }
+    hc_pack_x32_fn *const pack = HC_PICK(pack_x32, run); /* columns are contiguous along the rows */
+    for (int64_t k = 0; k < source->columns; k += AT_ONCE)
+        pack(source->side + k * source->side_stride, source->side_stride, (int)hc_min(AT_ONCE, source->columns - k),
+             source->rows, to + k, (int)ld, 0);
+}
+
 bool hc_is_few_dense(const hc_product *p) {
     return !p->x_packed && !p->w_packed && (is_few(p->x, p->w) || is_few(p->w, p->x));
 }
@@ -67,7 +79,7 @@ hc_status hc_few_dense(const hc_product *p, hc_error *error) {
     if (!is_along && !copy)
         return hc_fail(error, HC_MEMORY, "matmul: not enough memory for %lld vectors", (long long)few->rows);
     if (copy)
-        few->floats(few, 0, few->rows, 0, few->columns, copy, ldx);
+        hc_copy_rows(&run, few, copy, ldx);
     hc_dense_job job = {.rows = many,
                         .is_swapped = is_swapped,
                         .n_vectors = few->rows,

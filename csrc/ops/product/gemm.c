@@ -10,7 +10,6 @@
  */
 #include "base/threads.h"
 #include "ops/gemv/gemv.h"
-#include "ops/product/flat.h"
 #include "ops/product/gemm_tile.h"
 #include "ops/product/measure.h"
 #include "ops/product/product.h"

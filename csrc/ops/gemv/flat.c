@@ -4,10 +4,8 @@
  *
  * Memory: for each thread the sums of its task and a part of w; x if its columns are not contiguous.
  */
-#include "ops/product/flat.h"
-
 #include "base/threads.h"
-#include "kernels/kernel.h"
+#include "ops/gemv/gemv.h"
 
 #include <string.h>
 
@@ -99,6 +97,16 @@ static void write_sums(const hc_flat_job *job, const float *sums, int64_t ld, in
     }
 }
 
+/* Fetches the block of x after the one of rows [i, ..) and columns [first, first + k): 64 rows at a time are more streams
+ * than a processor prefetches. */
+static void prefetch_next(const hc_flat_job *job, int64_t row, int64_t m, int64_t i, int64_t first, int64_t k) {
+    const bool is_last = i + BLOCK_ROWS >= m;
+    const int64_t next = is_last ? 0 : i + BLOCK_ROWS, column = is_last ? first + k : first;
+    const float *from = job->x + (row + next) * job->ldx + column;
+    prefetch_rows((const char *)from, job->ldx * (int64_t)sizeof(float), hc_min(BLOCK_ROWS, m - next),
+                  hc_min(job->chunk, job->k - column));
+}
+
 static void multiply_task(void *context, int64_t task, int thread) {
     const hc_flat_job *job = context;
     float *sums = job->memory + thread * (job->sums + job->part), *part = sums + job->sums;
@@ -109,9 +117,12 @@ static void multiply_task(void *context, int64_t task, int thread) {
         const int64_t k = hc_min(job->chunk, job->k - first);
         int64_t ldw;
         const float *w = part_of(job, column, n, first, k, part, &ldw);
-        for (int64_t i = 0; i < m; i += BLOCK_ROWS)
+        for (int64_t i = 0; i < m; i += BLOCK_ROWS) {
+            if (column == 0) /* later columns find x in a cache */
+                prefetch_next(job, row, m, i, first, k);
             job->kernel(k, n, w, ldw, hc_min(BLOCK_ROWS, m - i), job->x + (row + i) * job->ldx + first, job->ldx,
                         sums + i * ld, ld, first > 0);
+        }
     }
     write_sums(job, sums, ld, row, m, column, n);
 }
@@ -135,7 +146,7 @@ hc_status hc_flat(const hc_product *p, hc_error *error) {
         job.columns = hc_min(job.columns, hc_max(shared, LEAST_COLUMNS));
     job.columns = hc_min(job.columns, hc_round_up(job.n, PACK_ROWS));
     const bool as_it_lies = w->side && job.rows <= BLOCK_ROWS;
-    job.chunk = as_it_lies ? job.k : hc_min(PART / job.columns, job.k);
+    job.chunk = as_it_lies && job.n > LEAST_COLUMNS ? job.k : hc_min(PART / LEAST_COLUMNS, job.k);
     job.sums = job.rows * job.columns;
     job.part = as_it_lies ? 0 : job.chunk * job.columns;
 
@@ -151,7 +162,7 @@ hc_status hc_flat(const hc_product *p, hc_error *error) {
     job.x = is_copied ? memory : (const float *)(const void *)x->along;
     job.ldx = is_copied ? ldx : x->along_stride / (int64_t)sizeof(float);
     if (is_copied)
-        x->floats(x, 0, job.m, 0, job.k, memory, ldx);
+        hc_copy_rows(&run, x, memory, ldx);
     hc_parallel(run.n_threads, job.row_tasks * hc_ceil_div(job.n, job.columns), multiply_task, &job);
     if (memory != few)
         hc_free_aligned(memory);
