@@ -223,3 +223,12 @@ for m in (1, 2, 3, 8, 64, 95, 96):
             m, transposed = map(int, numbers)
             kept = 2 <= m <= 95 if isa == "avx2" else not (transposed and m <= 2)
             assert (chosen == "gemm") == kept, line
+
+
+def test_a_row_has_the_bits_that_it_has_alone() -> None:
+    """Rows of x that share the sets of a cache are copied if they are few, and packed if they are many."""
+    x, w = reals((4200, 1024), 1), reals((16, 1024), 2)
+    whole = hc.linear(x, w)
+    for rows in (x[:1], x[:7], x[:30], x[1000:1200]):
+        first = (rows.ctypes.data - x.ctypes.data) // x.strides[0]
+        assert same_bits(hc.linear(rows, w), whole[first : first + len(rows)])

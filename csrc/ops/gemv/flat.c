@@ -10,13 +10,14 @@
 #include <string.h>
 
 enum {
-    MOST_ROWS = 192, /* of x, if w is not small */
-    TASK_ROWS = 512, /* of x */
-    BLOCK_ROWS = 64, /* of x in one call of the kernel, */
-    SUMS = 4096,     /* and its sums: half of an L1 of 32 KiB */
-    PART = 1 << 14,  /* values of w that are copied at a time: 64 KiB */
-    PACK_ROWS = 16,  /* of one call of pack_x32 */
-    SMALL = 1 << 16, /* values of x that are worth a copy, and of w that stay in L2 */
+    MOST_ROWS = 192,  /* of x, if w is not small */
+    TASK_ROWS = 512,  /* of x */
+    BLOCK_ROWS = 64,  /* of x in one call of the kernel, */
+    SUMS = 4096,      /* and its sums: half of an L1 of 32 KiB */
+    PART = 1 << 14,   /* values of w that are copied at a time: 64 KiB */
+    PACK_ROWS = 16,   /* of one call of pack_x32 */
+    SMALL = 1 << 16,  /* values of x that are worth a copy, and of w that stay in L2 */
+    COPIED = 1 << 22, /* values of x that may be copied: 16 MiB */
     LEAST_COLUMNS = 64,
     FEW = 2048, /* values that need no allocation */
     WHOLE = 32, /* outputs that no kernel splits */
@@ -38,6 +39,12 @@ typedef struct {
     int64_t sums, part;
 } hc_flat_job;
 
+/* Rows that share the sets of a cache are copied, and so are those whose columns are not contiguous. */
+static bool is_copied(const hc_source *x) {
+    const bool shares_sets = x->rows > WAYS && x->along_stride % SETS == 0;
+    return !x->along || x->along_stride % (int64_t)sizeof(float) != 0 || shares_sets;
+}
+
 bool hc_is_flat(const hc_product *p) {
     const hc_source *x = p->x, *w = p->w;
     if (p->x_packed || p->w_packed)
@@ -46,7 +53,7 @@ bool hc_is_flat(const hc_product *p) {
         return false;
     if (x->rows > MOST_ROWS && w->rows > SMALL / w->columns)
         return false;
-    return x->along || x->rows <= SMALL / x->columns;
+    return !is_copied(x) || x->rows <= (x->along ? COPIED : SMALL) / x->columns;
 }
 
 /* Fetches `columns` floats of each row, which are used later. */
@@ -150,18 +157,17 @@ hc_status hc_flat(const hc_product *p, hc_error *error) {
     job.sums = job.rows * job.columns;
     job.part = as_it_lies ? 0 : job.chunk * job.columns;
 
-    const bool shares_sets = job.m > WAYS && x->along_stride % SETS == 0;
-    const bool is_copied = !x->along || x->along_stride % (int64_t)sizeof(float) != 0 || shares_sets;
-    const int64_t ldx = hc_round_up(job.k, 16) + 16, x_values = is_copied ? job.m * ldx : 0;
+    const bool copies = is_copied(x);
+    const int64_t ldx = hc_round_up(job.k, 16) + 16, x_values = copies ? job.m * ldx : 0;
     const int64_t values = x_values + run.n_threads * (job.sums + job.part);
     _Alignas(HC_CACHE_LINE) float few[FEW];
     float *memory = values <= FEW ? few : hc_alloc_aligned(values * (int64_t)sizeof *memory);
     if (!memory)
         return hc_fail(error, HC_MEMORY, "matmul: not enough memory for sums of %d threads", run.n_threads);
     job.memory = memory + x_values;
-    job.x = is_copied ? memory : (const float *)(const void *)x->along;
-    job.ldx = is_copied ? ldx : x->along_stride / (int64_t)sizeof(float);
-    if (is_copied)
+    job.x = copies ? memory : (const float *)(const void *)x->along;
+    job.ldx = copies ? ldx : x->along_stride / (int64_t)sizeof(float);
+    if (copies)
         hc_copy_rows(&run, x, memory, ldx);
     hc_parallel(run.n_threads, job.row_tasks * hc_ceil_div(job.n, job.columns), multiply_task, &job);
     if (memory != few)
