@@ -1,7 +1,7 @@
 """Settings of a call: instruction sets, threads, a BLAS. They are context-local; nothing here computes.
 
 Without a setting, every instruction set of the machine and every processor of the process is used, and dense float32
-products use the faster of OpenBLAS and our own kernels. ``HETEROCOMPUTE_ISA``, ``HETEROCOMPUTE_THREADS``,
+products use our own kernels. ``HETEROCOMPUTE_ISA``, ``HETEROCOMPUTE_THREADS``,
 ``HETEROCOMPUTE_BLAS`` and ``HETEROCOMPUTE_ORDER`` set the same from outside; they are read at the first call, so
 importing never fails.
 """
@@ -85,7 +85,7 @@ class _Settings:
         """The route of dense float32 products: 1 + the number of a route; 0: the fastest."""
         if self.one_order:
             return OWN
-        choice = self.blas or _environment().blas or ("openblas" if named_blas() else "auto")
+        choice = self.blas or _environment().blas or ("openblas" if named_blas() else "own")
         return OWN if choice == "own" or self.path else OPENBLAS if choice == "openblas" else 0
 
 
@@ -201,9 +201,9 @@ def use(
     threads : int, optional
         1 to 256.
     blas : {"auto", "openblas", "own"}, optional
-        Library for dense float32 matmuls. ``"own"`` uses the tiled kernels of this package, with bitwise identical
-        results on every machine and thread count. ``"auto"`` uses the faster of the two, by shape and by the processor
-        that OpenBLAS has kernels for.
+        Library for dense float32 matmuls. ``"own"``, the default, uses the kernels of this package, with bitwise
+        identical results on every machine and thread count. ``"openblas"`` uses OpenBLAS, and ``"auto"`` the faster of
+        the two, by shape and by the processor that OpenBLAS has kernels for.
     path : str, optional
         Path that every matmul in this package's own kernels must use, by its name in `explain`. On a device it also
         holds for convolutions. ``"auto"`` is the default: the fastest path by estimate. For experiments; results are
@@ -390,14 +390,19 @@ def _dense() -> str:
     """Return the path of dense float32 matmuls, and the reason."""
     settings, blas = _settings.get(), open_blas()
     if settings.route == OWN or blas is None:
-        own = (settings.blas or _environment().blas) == "own"
-        reasons = {settings.one_order: "one order of sums", bool(settings.path): "a path is forced"}
-        why = "as asked for" if own else reasons.get(True, "there is no BLAS")
-        return f"own kernels ({why})"
+        asked = settings.blas or _environment().blas
+        reasons = {
+            asked == "auto": "there is no BLAS",
+            settings.one_order: "one order of sums",
+            bool(settings.path): "a path is forced",
+            asked == "own": "as asked for",
+        }
+        return f"own kernels ({reasons.get(True, 'the default')})"
     if settings.route == OPENBLAS:
         return "OpenBLAS (as asked for)"
     slower = _core.blas_speed(settings.mask) == SLOWER
-    usual = "own kernels, OpenBLAS for few rows and small products" if slower else "OpenBLAS, own kernels for few rows"
+    own = slower or "avx512" in _core.isa_names(settings.mask)
+    usual = "own kernels, OpenBLAS for one or two rows" if own else "OpenBLAS, own kernels for 2 to 95 rows"
     return f"{usual} (its core is {blas.core or 'not told'})"
 
 

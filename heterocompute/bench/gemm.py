@@ -6,7 +6,6 @@ next to OpenBLAS's own AVX2 kernel.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -93,7 +92,7 @@ def _table(
     candidates = [loop_limit("dot", threads, options)]
     if blas is not None:
         candidates.append(sgemm(blas, x, w, out, threads))
-        candidates.append(_dense(DENSE, x, w, out, None))
+        candidates.append(_dense(DENSE, x, w, out, "auto"))
     candidates.append(_dense(OWN, x, w, out, "own"))
     candidates += [quantized(x, packed[weights], activations, out) for weights, activations in products]
     if not avx2:
@@ -144,9 +143,9 @@ def sgemm(blas: Blas, x: Array, w: Array, out: Array, threads: int) -> Candidate
     )
 
 
-def _dense(name: str, x: Array, w: Array, out: Array, blas: str | None) -> Candidate:
+def _dense(name: str, x: Array, w: Array, out: Array, blas: str) -> Candidate:
     def run() -> None:
-        with use(blas=blas) if blas else nullcontext():
+        with use(blas=blas):
             linear(x, w, out=out)
 
     return Candidate(name, run, _work(x, w), "GFLOP/s", lambda: _check_dense(name, x, w, out))

@@ -25,7 +25,7 @@ SAMPLE_SECONDS = 0.02
 SETTLE_SECONDS, WAKE_SECONDS = 0.05, 0.01  # workers of the last candidate fall asleep, those of the next wake up
 TABLE_SECONDS = 30.0  # a slower benchmark has fewer rounds
 MAX_REPEATS = 10_000
-KINDS = ("conv", "matmul", "gradients", "layers", "codecs", "sparse", "models")  # of drawn calls
+KINDS = ("conv", "matmul", "gradients", "layers", "codecs", "sparse", "models", "dense")  # of drawn calls
 
 
 class CheckFailed(Exception):

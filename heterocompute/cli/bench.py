@@ -32,7 +32,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--check", None, f"with `{KIND}`: first compare every kernel with the CPU")
     add("--markdown", None, "print tables in Markdown, with the rate of every candidate")
     add("--costs", "FOLDER", "folder to which `plan` writes the CSV files of costs")
-    add("--kind", "KIND", "with `drawn`: conv, matmul, gradients, layers, codecs, sparse or models; default: all")
+    add("--kind", "KIND", "with `drawn`: conv, matmul, gradients, layers, codecs, sparse, models, dense; default: all")
     add("--seed", "N", "with `drawn`: seed of the first call; default: 0")
     add("--seconds", "S", "with `drawn`: time for the calls of each kind; default: 60")
     add_threads(added)

@@ -338,7 +338,7 @@ def _explained(a: object, b: object, fmt: Format | None, out: Array) -> tuple[Ex
     route, routes, (number, found, _) = _core.explain(run, core_operand(a), core_operand(b), core_fmt, out)
     if route < 0:
         return _nothing(), False
-    otherwise = "as asked for" if run[3] else "slower by estimate"
+    otherwise = "used on request alone: hc.use(blas='openblas')" if run[3] == runtime.OWN else "slower by estimate"
     chosen = found[number][0] if route == 0 else routes[route][0]
     rows = []
     for i, (name, what, reason, seconds) in enumerate(routes[1:], 1):  # the paths belong to route 0

@@ -198,8 +198,8 @@ def matmul(a: ArrayLike, b: ArrayLike, activations: Format | str | None = None, 
     -------
     ndarray of float32
         Two integer operands give the exact integer sum, scaled once. Results are bitwise identical for every
-        instruction set and number of threads, except if both operands are dense. Dense matmuls use OpenBLAS where it
-        is faster; ``hc.use(blas="own")`` prevents this. Working memory: under 64 MiB in addition to the result.
+        instruction set and number of threads, unless ``hc.use(blas=...)`` sends dense operands to another library.
+        Working memory: under 64 MiB in addition to the result.
 
     Raises
     ------

@@ -104,6 +104,8 @@ def _ways(found: Explained) -> list[str]:
     """Return the candidates that can run: those with an estimate, those of a BLAS only if it supports the operands."""
     explained = found.explanation
     ways = [one.path for one in explained.candidates if one.predicted_ms is not None or one.path == explained.chosen]
+    if runtime.forced_route() == runtime.OWN:  # by default too: a BLAS has other bits
+        ways = [way for way in ways if way != tuned.BLAS]
     if found.blas and not runtime.forced_route() and tuned.BLAS not in ways:
         ways.append(tuned.BLAS)
     return ways

@@ -35,12 +35,14 @@ def chosen(a: Any, b: Any, activations: str | None = None) -> str:
 
 def test_dense_products_go_to_the_blas_or_stay() -> None:
     x, w = reals((20, 64), 1), reals((64, 24), 2)
+    assert chosen(x, w) == "gemm"
     with hc.use(blas="own"):
         assert chosen(x, w) == "gemm"
     if hc.show_config(mode="dicts")["blas"] != "none, own kernels":  # type: ignore[index]
         with hc.use(blas="openblas"):
             assert chosen(x, w) == "OpenBLAS"
-        assert chosen(x, w) == "OpenBLAS"  # too small to be kept
+        table = {one.path: one.reason for one in hc.explain(x, w).candidates}
+        assert "on request alone" in table["OpenBLAS"]
     assert chosen(x.astype(np.float64), w) == "gemm"
     assert chosen(x[:0], w) == chosen(x, w[:, :0]) == "nothing"
 

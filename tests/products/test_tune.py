@@ -47,7 +47,8 @@ def test_every_way_is_measured_kept_and_taken_when_asked_for(name: str, folder: 
     found = hc.tune(function, *arguments, seconds=0, **options)
     ms = {one.path: one.measured_ms for one in found.candidates if one.measured_ms is not None}
     assert len(ms) >= 1 and found.chosen == min(ms, key=ms.__getitem__)
-    assert {one.path for one in before.candidates if one.predicted_ms is not None} <= ms.keys()
+    predicted = {one.path for one in before.candidates if one.predicted_ms is not None}
+    assert predicted - {tuned.BLAS} <= ms.keys()  # a BLAS is used on request alone
     assert "measured ms" in str(found) and "measured ms" not in str(before)
     assert (found.operations, found.bytes) == (before.operations, before.bytes) and found.intensity > 0
     assert sorted(path.name for path in folder.iterdir()) == [".tuning.json.lock", "tuning.json"]
@@ -212,9 +213,13 @@ def test_a_packed_operand_never_tries_the_blas(name: str) -> None:
     found = hc.tune(function, *arguments, seconds=0, **options)
     assert next(one for one in found.candidates if one.path == tuned.BLAS).measured_ms is None
     assert found.chosen != tuned.BLAS
-    dense = hc.tune(hc.matmul, *CALLS["dense"][1], seconds=0)
-    assert next(one for one in dense.candidates if one.path == tuned.BLAS).measured_ms is not None
-    double = hc.tune(hc.matmul, CALLS["dense"][1][0].astype(np.float64), CALLS["dense"][1][1], seconds=0)
+    usual = hc.tune(hc.matmul, *CALLS["dense"][1], seconds=0)  # the bits of the default stay
+    assert usual.chosen != tuned.BLAS
+    assert next(one for one in usual.candidates if one.path == tuned.BLAS).measured_ms is None
+    with hc.use(blas="auto"):
+        dense = hc.tune(hc.matmul, *CALLS["dense"][1], seconds=0)
+        assert next(one for one in dense.candidates if one.path == tuned.BLAS).measured_ms is not None
+        double = hc.tune(hc.matmul, CALLS["dense"][1][0].astype(np.float64), CALLS["dense"][1][1], seconds=0)
     assert next(one for one in double.candidates if one.path == tuned.BLAS).measured_ms is None
 
 
@@ -222,7 +227,7 @@ def test_a_call_like_an_earlier_one_is_looked_up_once(monkeypatch: pytest.Monkey
     x, w, q = reals((24, 40), 1), reals((16, 40), 3), hc.quantize(reals((16, 40), 2), "int8")
     keys: list[str] = []
     monkeypatch.setattr(matmul, "product_key", lambda *rest: (keys.append(""), tuned.product_key(*rest))[1])
-    with hc.use(tuned=True):
+    with hc.use(tuned=True, blas="auto"):
         for operand, fmt in ((q, "int8"), (q, None), (w, None)):
             for _ in range(5):
                 hc.linear(x, operand, activations=fmt)
@@ -244,9 +249,12 @@ def test_the_choice_of_a_blas_is_gone_with(monkeypatch: pytest.MonkeyPatch) -> N
     real = matmul._core.direct
     monkeypatch.setattr(matmul._core, "direct", lambda run, *rest: (gone.append(run[3]), real(run, *rest))[1])
     hc.matmul(x, w)
-    assert gone == [0]
+    assert gone == [runtime.OWN]
     tuned.keep(tuned.product_key("matmul", x, w, None), tuned.BLAS, {tuned.BLAS: 1.0})
     with hc.use(tuned=True):
+        hc.matmul(x, w)
+        assert gone[-1] == runtime.OWN
+    with hc.use(tuned=True, blas="auto"):
         hc.matmul(x, w)
         assert gone[-1] == runtime.OPENBLAS
         with hc.use(blas="own"):  # an explicit setting has priority

@@ -12,6 +12,12 @@
 typedef void hc_gemm_f32_fn(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate, int rows,
                             int columns);
 
+/* gemm_flat:  out[i * ldo + j] = fmaf chain over s < k ascending of x[i * ldx + s] * w[s * ldw + j], from +0 or from out
+ * (accumulate), for m rows and n columns of float32 of any alignment. ldo is a multiple of 16, and out is read and
+ * written up to a multiple of 16 columns. */
+typedef void hc_gemm_flat_fn(int64_t k, int64_t n, const float *w, int64_t ldw, int64_t m, const float *x, int64_t ldx,
+                             float *out, int64_t ldo, bool accumulate);
+
 /* gemm_s8:  c[i * nr + j] = init[j] + sum_k a[i, k] * b[j, k], modulo 2^32, for n_steps steps of kr values.
  * b is int8, with the layout of kr = 4 even if the kernel's kr is a multiple of 4. `form` is the storage of the panel
  * of a, and init contains the correction for it:

@@ -1,7 +1,7 @@
-/* hc_gemv_dense_avx2: 8 rows in lanes. */
+/* hc_gemv_dense_avx2: 8 rows in lanes, 32 at a time. */
 #include "base/lanes/avx2.h"
 
-enum { AHEAD = 128 /* columns, as in gemv_dense_avx512.c */ };
+enum { GROUPS = 4, AHEAD = 128 /* columns, as in gemv_dense_avx512.c */ };
 
 #include "kernels/gemv/gemv_dense.h"
 

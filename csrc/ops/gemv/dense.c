@@ -1,10 +1,11 @@
-/* Few rows of floats times many float32 rows that are contiguous along the columns. Each output is one chain, 16 chains
- * at a time, directly from the rows. Memory: the few rows.
+/* Few rows of floats times many float32 rows that are contiguous along the columns. Each output is one chain, up to 64
+ * chains at a time, directly from the rows. Memory: the few rows, if
+ * their columns are not contiguous.
  */
 #include "base/threads.h"
 #include "ops/gemv/gemv.h"
 
-enum { TASK_ROWS = 16 * HC_GEMV_DENSE_ROWS, LEAST_ROWS = HC_GEMV_DENSE_ROWS };
+enum { TASK_ROWS = 4 * HC_GEMV_DENSE_ROWS, LEAST_ROWS = HC_GEMV_DENSE_UNIT };
 
 typedef struct {
     const hc_source *rows; /* the side with many rows */
@@ -32,13 +33,14 @@ static void dense_rows(void *context, int64_t task, int thread) {
     const int64_t end = hc_min((task + 1) * TASK_ROWS, w->rows);
     for (int64_t first = task * TASK_ROWS; first < end; first += HC_GEMV_DENSE_ROWS) {
         const int64_t n_rows = hc_min(HC_GEMV_DENSE_ROWS, end - first);
+        const int read = (int)hc_round_up(n_rows, HC_GEMV_DENSE_UNIT);
         const float *rows[HC_GEMV_DENSE_ROWS];
-        for (int64_t i = 0; i < HC_GEMV_DENSE_ROWS; i++) /* rows after the last repeat the last */
+        for (int64_t i = 0; i < read; i++) /* rows after the last repeat the last */
             rows[i] = (const float *)(const void *)(w->along + (first + hc_min(i, n_rows - 1)) * w->along_stride);
         for (int64_t v = 0; v < job->n_vectors;) {
             float sums[HC_GEMV_VECTORS * HC_GEMV_DENSE_ROWS];
             const int64_t left = job->n_vectors - v, n = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-            job->kernel(w->columns, rows, (int)n, job->x + v * job->ldx, job->ldx, sums);
+            job->kernel(w->columns, read, rows, (int)n, job->x + v * job->ldx, job->ldx, sums);
             for (int64_t j = 0; j < n; j++)
                 store(job, v + j, first, n_rows, sums + j * HC_GEMV_DENSE_ROWS);
             v += n;
@@ -46,8 +48,21 @@ static void dense_rows(void *context, int64_t task, int thread) {
     }
 }
 
+/* Fewer than 16 rows of `many` leave lanes empty, which takes less time than a transposition through memory. */
 static bool is_few(const hc_source *few, const hc_source *many) {
-    return few->rows <= HC_GEMV_MOST && many->along && many->rows >= LEAST_ROWS;
+    return many->along && few->rows <= (many->rows >= LEAST_ROWS ? HC_GEMV_MOST : HC_GEMV_VECTORS);
+}
+
+void hc_copy_rows(const hc_run *run, const hc_source *source, float *to, int64_t ld) {
+    enum { AT_ONCE = 16 };
+    if (!source->side || ld > INT32_MAX) {
+        source->floats(source, 0, source->rows, 0, source->columns, to, ld);
+        return;
+    }
+    hc_pack_x32_fn *const pack = HC_PICK(pack_x32, run); /* columns are contiguous along the rows */
+    for (int64_t k = 0; k < source->columns; k += AT_ONCE)
+        pack(source->side + k * source->side_stride, source->side_stride, (int)hc_min(AT_ONCE, source->columns - k),
+             source->rows, to + k, (int)ld, 0);
 }
 
 bool hc_is_few_dense(const hc_product *p) {
@@ -58,19 +73,21 @@ hc_status hc_few_dense(const hc_product *p, hc_error *error) {
     const bool is_swapped = !is_few(p->x, p->w);
     const hc_source *few = is_swapped ? p->w : p->x, *many = is_swapped ? p->x : p->w;
     const hc_run run = hc_run_for(p);
-    const int64_t ldx = few->columns;
-    float *x = hc_alloc_aligned(few->rows * ldx * (int64_t)sizeof *x);
-    if (!x)
+    const bool is_along = few->along && few->along_stride % (int64_t)sizeof(float) == 0;
+    const int64_t ldx = is_along ? few->along_stride / (int64_t)sizeof(float) : few->columns;
+    float *copy = is_along ? NULL : hc_alloc_aligned(few->rows * ldx * (int64_t)sizeof *copy);
+    if (!is_along && !copy)
         return hc_fail(error, HC_MEMORY, "matmul: not enough memory for %lld vectors", (long long)few->rows);
-    few->floats(few, 0, few->rows, 0, few->columns, x, ldx);
+    if (copy)
+        hc_copy_rows(&run, few, copy, ldx);
     hc_dense_job job = {.rows = many,
                         .is_swapped = is_swapped,
                         .n_vectors = few->rows,
                         .ldx = ldx,
-                        .x = x,
+                        .x = copy ? copy : (const float *)(const void *)few->along,
                         .kernel = HC_PICK(gemv_dense, &run),
                         .out = &p->out};
     hc_parallel(run.n_threads, hc_ceil_div(many->rows, TASK_ROWS), dense_rows, &job);
-    hc_free_aligned(x);
+    hc_free_aligned(copy);
     return HC_OK;
 }

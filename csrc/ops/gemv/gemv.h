@@ -124,6 +124,11 @@ hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, 
  * chain: nothing is packed. */
 bool hc_is_few_dense(const hc_product *product);
 hc_status hc_few_dense(const hc_product *product, hc_error *error);
+/* All rows of a dense source, ld floats apart. */
+void hc_copy_rows(const hc_run *run, const hc_source *source, float *to, int64_t ld);
+/* Other dense float32 without panels: up to some hundred rows of x, or small w (flat.c). */
+bool hc_is_flat(const hc_product *product);
+hc_status hc_flat(const hc_product *product, hc_error *error);
 /* Floats of x in that order, and whether there is memory for them. */
 bool hc_gemv_fits(const hc_product *product, const hc_geometry *geometry);
 

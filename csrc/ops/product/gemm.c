@@ -331,7 +331,9 @@ const char *hc_gemm_chain_refuses(const hc_product *p) {
 }
 hc_work hc_gemm_chain_work(const hc_product *p) { return work(p, HC_BEST(gemm_f32, p->run), 1, 1); }
 hc_status hc_gemm_chain_run(const hc_product *p, hc_error *error) {
-    return hc_is_few_dense(p) ? hc_few_dense(p, error) : run_gemm(p, false, error);
+    if (hc_is_few_dense(p))
+        return hc_few_dense(p, error);
+    return hc_is_flat(p) ? hc_flat(p, error) : run_gemm(p, false, error);
 }
 
 const char *hc_gemm_folded_refuses(const hc_product *p) {

@@ -85,15 +85,16 @@ void hc_dense_source(hc_source *source, const hc_dense_context *context) {
                           .runs = 1,
                           .run_length = columns,
                           .context = context};
-    const hc_rows *r = &context->rows;
-    if (context->dtype == HC_F32 && context->n_column_dims == 1 && r->n_dims == 1 && r->stride[0] == sizeof(float)) {
-        source->side = hc_row(r, 0);
+    if (context->dtype != HC_F32 || context->n_column_dims != 1)
+        return;
+    const hc_rows r = hc_merged_rows(&context->rows);
+    if (r.n_dims == 1 && r.stride[0] == sizeof(float)) {
+        source->side = hc_row(&r, 0);
         source->side_stride = context->column_stride[0];
     }
-    if (context->dtype == HC_F32 && context->n_column_dims == 1 && r->n_dims == 1 &&
-        context->column_stride[0] == sizeof(float)) {
-        source->along = hc_row(r, 0);
-        source->along_stride = r->stride[0];
+    if (r.n_dims <= 1 && (context->column_stride[0] == sizeof(float) || columns == 1)) {
+        source->along = hc_row(&r, 0);
+        source->along_stride = r.n_dims ? r.stride[0] : columns * (int64_t)sizeof(float);
     }
 }
 

@@ -130,6 +130,9 @@ hc_status hc_multiply(const hc_product *product, hc_error *error) {
         fill_zeros(&product->out, product->w->rows);
         return HC_OK;
     }
+    const bool is_dense = !product->x_packed && !product->w_packed && !product->x->sparse && !product->w->sparse;
+    if (product->order == HC_ORDER_CHAIN && is_dense && !product->run->path)
+        return hc_gemm_chain_run(product, error); /* the only path of two dense sides */
     hc_plan plan;
     const hc_status status = hc_plan_product(product, false, &plan, error);
     if (status != HC_OK)

@@ -18,6 +18,7 @@ from ..peers import installed
 from .call import Call, Draw, timed, torch_threads
 from .codecs import draw_codec
 from .convolutions import draw_conv, draw_gradients
+from .dense import draw_dense
 from .layers import draw_layer
 from .models import draw_model
 from .products import draw_matmul
@@ -31,6 +32,7 @@ DRAWS: dict[str, Callable[[Draw, int], Call | None]] = {
     "codecs": draw_codec,
     "sparse": draw_sparse,
     "models": draw_model,
+    "dense": draw_dense,
 }
 SHARES = (1.0, 0.8, 0.5)
 SHORT_MS, SHORT_GAP_MS = 0.02, 0.003  # of short calls the difference counts, not the ratio

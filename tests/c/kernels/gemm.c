@@ -47,6 +47,30 @@ void check_gemm_f32(const hc_kernel *kernel) {
     f32_case(kernel, 256, kernel->nr, false, PLAIN, kernel->mr, kernel->nr);
 }
 
+static void flat_case(const hc_kernel *kernel, int64_t k, int64_t n, int64_t m, int64_t gap, bool accumulate,
+                      float_kind kind) {
+    const int64_t ldw = n + gap, ldx = k + gap, ldo = hc_round_up(n, 16) + 16 * gap,
+                  size = (m - 1) * ldo + hc_round_up(n, 16);
+    begin("%" D " x %" D " x %" D ", gap %" D ", accumulate %d, %s", m, n, k, gap, accumulate, float_kind_name(kind));
+    const float *w = floats((k - 1) * ldw + n, kind), *x = floats((m - 1) * ldx + k, kind);
+    float *wanted = floats(size, kind), *got = copy_of(wanted, size, 4);
+    hc_gemm_flat_scalar(k, n, w, ldw, m, x, ldx, wanted, ldo, accumulate);
+    kernel->fn.gemm_flat(k, n, w, ldw, m, x, ldx, got, ldo, accumulate);
+    for (int64_t i = 0; i < m; i++)
+        same("out", F32, got + i * ldo, wanted + i * ldo, n);
+    BENCH(hc_gemm_flat_scalar(k, n, w, ldw, m, x, ldx, wanted, ldo, accumulate),
+          kernel->fn.gemm_flat(k, n, w, ldw, m, x, ldx, got, ldo, accumulate));
+}
+
+void check_gemm_flat(const hc_kernel *kernel) {
+    FOR_EACH(int64_t, k, 1, 2, 3, 7, 8, 9, 17, 41)
+    FOR_EACH(int64_t, n, 1, 3, 8, 15, 16, 17, 31, 32, 33, 50, 64)
+    for (int i = 0; i < 2 * N_FLOAT_KINDS; i++)
+        flat_case(kernel, *k, *n, 1 + (i + *k) % 4, i / 2 % 2, i % 2, (float_kind)(i / 2));
+    usual();
+    flat_case(kernel, 256, 64, 16, 0, false, PLAIN);
+}
+
 /* An 8-bit value: int8, or uint8 for the lower bytes of longer integers (a alone). */
 static int draw_byte(bool is_unsigned, integer_kind kind) {
     return (int)(is_unsigned ? draw_integer(0, 255, kind) : draw_integer(-128, 127, kind));

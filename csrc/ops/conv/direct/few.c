@@ -57,14 +57,16 @@ static void few_task(void *context, int64_t task, int thread) {
     for (int64_t first = task * TASK_FILTERS; first < end; first += HC_GEMV_DENSE_ROWS) {
         const int64_t n_rows = hc_min(HC_GEMV_DENSE_ROWS, end - first);
         const float *rows[HC_GEMV_DENSE_ROWS];
-        for (int64_t i = 0; i < HC_GEMV_DENSE_ROWS; i++) { /* rows after the last repeat the last */
+        for (int64_t i = 0; i < hc_round_up(n_rows, HC_GEMV_DENSE_UNIT);
+             i++) { /* rows after the last repeat the last */
             const int64_t filter = job->group * job->filters + first + hc_min(i, n_rows - 1);
             rows[i] = (const float *)(const void *)((const char *)w->data + filter * w->strides[0]);
         }
         for (int64_t v = 0; v < job->n_windows;) {
             float sums[HC_GEMV_VECTORS * HC_GEMV_DENSE_ROWS];
             const int64_t left = job->n_windows - v, n = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-            job->kernel(job->columns, rows, (int)n, job->windows + v * job->columns, job->columns, sums);
+            job->kernel(job->columns, (int)hc_round_up(n_rows, HC_GEMV_DENSE_UNIT), rows, (int)n,
+                        job->windows + v * job->columns, job->columns, sums);
             for (int64_t j = 0; j < n; j++)
                 store(job, v + j, first, n_rows, sums + j * HC_GEMV_DENSE_ROWS);
             v += n;
