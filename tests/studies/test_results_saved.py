@@ -139,7 +139,7 @@ def test_a_name_of_another_kind_of_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"x\.png ends in \.png, expected \.toml or \.json or \.safetensors$"):
         plan.save(tmp_path / "x.png")
     rounded = hc.ptq.quantize(weights, lambda held: hc.linear(np.ones((2, 32), np.float32), held["w"]), "int4")
-    with pytest.raises(ValueError, match=r"x\.csv ends in \.csv, expected \.json or \.safetensors; to_csv writes \.csv"):
+    with pytest.raises(ValueError, match=r"x\.csv ends in \.csv, expected \.json or [^\n]*; to_csv writes \.csv$"):
         rounded.save(tmp_path / "x.csv")
     assert not [*tmp_path.iterdir()]
     study.save(tmp_path / "study")

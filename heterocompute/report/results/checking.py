@@ -86,7 +86,7 @@ def fitted(name: str, value: Any, hint: Any) -> Any:
         if len(ends) == len(value):
             return kind(fitted(name, one, part) for one, part in zip(value, ends, strict=True))
     elif isinstance(kind, type) and issubclass(kind, Mapping) and get_origin(parts[0]) is tuple:
-        return dict(fitted(name, value, list[tuple[parts[0], parts[1]]]))  # type: ignore[valid-type, misc]
+        return dict(fitted(name, value, list[tuple[parts[0], parts[1]]]))  # type: ignore[valid-type]
     elif isinstance(kind, type) and issubclass(kind, Mapping) and isinstance(value, dict):
         return {key: fitted(f"{name}[{shown(key)}]", one, parts[1]) for key, one in value.items()}
     raise WrongValue(f"{name} is {shown(value)}")

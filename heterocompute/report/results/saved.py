@@ -88,7 +88,9 @@ class Saved(Shown):
         OSError
             The file cannot be written.
         """
-        write_text(saved_path(file_name(path), self.suffixes, type(self)), json.dumps(self._stored(), allow_nan=False) + "\n")
+        write_text(
+            saved_path(file_name(path), self.suffixes, type(self)), json.dumps(self._stored(), allow_nan=False) + "\n"
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
