@@ -99,7 +99,8 @@ class MappedNetwork(Saved):
         )
 
     def _repr_html_(self) -> str:
-        return rows_html(self.to_dict()["layers"], repr(self).strip("<>"))
+        rows = [{**row, "mapping": row["mapping"].replace("\n", "; ")} for row in self.to_dict()["layers"]]
+        return rows_html(rows, repr(self).strip("<>"))
 
 
 def search(
