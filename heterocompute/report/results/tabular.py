@@ -29,7 +29,7 @@ class Tabular(Saved):
     names: tuple[str, ...]  # columns that identify a row
     columns_of_files: ClassVar[dict[str, Any]] = {}  # the types of columns that every row has
     no_sum: ClassVar[str]  # why two results have no sum
-    difference: ClassVar[type[TableDifference]]  # the class of a - b
+    _difference: ClassVar[type[TableDifference]]  # the class of a - b
 
     def _repr_html_(self) -> str:
         return rows_html(self.table, str(self).partition("\n")[0] if type(self).__str__ is not object.__str__ else "")
@@ -85,7 +85,7 @@ class Tabular(Saved):
         given = self._key, self._name
         only = only_in(self.table, second.table, *given), only_in(second.table, self.table, *given)
         rows = changes(self.table, second.table, self._key, self.names)
-        return self.difference(self.kind, rows, only, self.names)
+        return self._difference(self.kind, rows, only, self.names)
 
     def _alike(self, other: object, sign: str) -> Self:
         if not isinstance(other, type(self)):
@@ -170,4 +170,4 @@ def _signed(value: Any) -> str:
     return "–" if value is None else value if isinstance(value, str) else f"{value:+.4g}" if value else "0"
 
 
-Tabular.difference = TableDifference
+Tabular._difference = TableDifference
