@@ -24,7 +24,8 @@ def with_packed_values(plain: Any, packed: Any, args: tuple[Any, ...]) -> tuple[
         None if the second layer has no packed weight in place of a float one of the same shape, or rounds inputs of
         another layer than a linear one.
     """
-    own, weight = getattr(plain, "weight", None), getattr(packed, "weight", None)
+    own: Any = getattr(plain, "weight", None)
+    weight: Any = getattr(packed, "weight", None)
     if not hasattr(weight, "activations") or hasattr(own, "activations") or getattr(own, "shape", None) != weight.shape:
         return None
     rounds = weight.activations is not None

@@ -58,8 +58,8 @@ def published_page(
         drawn = f'<div class="controls">{legend(chart.keys)}</div><div class="wide">{chart.svg()}</div>'
         body += section("Published", "", tiles(shown)) + section("Factors", words, drawn)
         body += section("Figures", "", table(heads, lines, range(len(heads))))
-    style = ".wide td.text, .wide th { white-space: normal; } "
-    style += ".wide td.long { min-width: 10ch; } .wide td.text:first-child { min-width: 14ch; overflow-wrap: anywhere; }"
+    style = ".wide td.text, .wide th { white-space: normal; } .wide td.long { min-width: 10ch; } "
+    style += ".wide td.text:first-child { min-width: 14ch; overflow-wrap: anywhere; }"
     return page(title, body, style=style, stored=stored)
 
 
