@@ -47,7 +47,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_workers(add, "processes that evaluate points")
     add("--keep", "PATH", "file of evaluated points: points are added to it, and those in it are not evaluated again, "
         "so an interrupted command continues")  # fmt: skip
-    add("--save", "PATH", "also write the result as JSON, for hw.results.Exploration.load")
+    add("--save", "PATH", "also write the result as JSON, for hw.results.Exploration.load",
+        parse="report.results.saved:saved_path")  # fmt: skip
     add("--all", None, "show every point, not only the Pareto-optimal ones")
     add("--csv", "PATH", "also write every point as CSV")
     add("--plot", "PATH", "also write the plot")

@@ -150,7 +150,8 @@ def _parsed(parse: str | Callable[[str], Any], flag: str, text: str) -> Any:
     try:
         return (_named(parse) if isinstance(parse, str) else parse)(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error).removeprefix(f"{flag}: ")) from None
+        words = str(error).removeprefix(f"{flag}: ").removeprefix(f"{flag.lstrip('-')}: ")
+        raise argparse.ArgumentTypeError(words) from None
 
 
 @functools.cache

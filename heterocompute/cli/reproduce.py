@@ -34,7 +34,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--labels", "NPY", "class of each input of --data")
     add("--keep", "PATH", "file of results: they are added to it, and those in it are not computed again, so an "
         "interrupted command continues")  # fmt: skip
-    add("--save", "PATH", "also write the rows as JSON, which load of the class of the result reads")
+    add("--save", "PATH", "also write the rows as JSON, which load of the class of the result reads",
+        parse="report.results.saved:saved_path")  # fmt: skip
     add("--html", "PATH", "also write an HTML page with a plot")
 
 
@@ -58,15 +59,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json({"counts": counts, "figures": records})
     if arguments.html:
-        from ..report.files import write_text  # 5 ms
-        from ..report.published import published_page  # 20 ms
-
-        write_text(
-            arguments.html,
-            published_page(
-                f"Published figures: {arguments.name}" if arguments.name else "Published figures", records, STATUSES
-            ),
-        )
+        heading = f"Published figures: {arguments.name}" if arguments.name else "Published figures"
+        found.to_html(arguments.html, title=heading)
     columns = [
         Column("name", "figure"),
         Column("printed", "published", left=True),
@@ -105,8 +99,7 @@ def _number(value: float | None) -> str:
 
 
 def _paper(arguments: argparse.Namespace) -> int:
-    from ..hardware.ledger.figure import STATUSES  # loaded by the papers
-    from ..studies.papers import PAPERS, reproduce_paper  # 40 ms
+    from ..studies.papers import PAPERS, cell, reproduce_paper  # 40 ms
 
     if arguments.name not in PAPERS:
         raise UsageError(f"--model needs NAME to be one of {', '.join(PAPERS)}")
@@ -126,20 +119,8 @@ def _paper(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json(found.to_dict())
     if arguments.html:
-        from ..report.files import write_text  # 5 ms
-        from ..report.published import published_page  # 20 ms
-
-        heads = list(found.columns.values())
-        rows = [
-            [(_cell(row[key]), "" if row[key] is None else row[key]) for key in found.columns] for row in found.table
-        ]
-        paper = found.summary, heads, rows
-        write_text(arguments.html, published_page(found.title, found.published, STATUSES, paper))
-    columns = [Column(key, title, _cell, left=key in found.texts) for key, title in found.columns.items()]
+        found.to_html(arguments.html)
+    columns = [Column(key, title, cell, left=key in found.texts) for key, title in found.columns.items()]
     print_table(columns, found.table)
     print_words(found.summary)
     return 0
-
-
-def _cell(value: Any) -> str:
-    return "-" if value is None else value if isinstance(value, str) else four_digits(value)

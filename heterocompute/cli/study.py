@@ -99,7 +99,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--no-timing", None, "measure no times", alone="timing", default=None)
     add("--keep", "PATH", "file of results: they are added to it, and those in it are not computed again, so an "
         "interrupted command continues")  # fmt: skip
-    add("--save", "PATH", "also write the result as JSON, for hc.Study.load")
+    add("--save", "PATH", "also write the result as JSON, for hc.Study.load",
+        parse="report.results.saved:saved_path")  # fmt: skip
     add.common("--csv")
     add("--html", "PATH", "also write one page with tables and plots, which hc.Study.load reads as well")
     add.common("--plot")

@@ -114,7 +114,10 @@ def define(
             )
         return _registered(Function(_checked_name(name), round, bits, group))
     if element is None:
-        raise WrongType("define: element is None, expected an element or its text, or round= and bits=")
+        raise WrongType(
+            "define: element is None, expected an element or its text, or round= and bits=; a sentence of them, such "
+            "as 'e3m4-g32-e8m0', is a format without a definition"
+        )
     if rounding != "even":
         raise WrongValue(f"define: rounding is {shown(rounding)}, expected 'even'")
     if isinstance(element, str):

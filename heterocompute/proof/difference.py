@@ -7,15 +7,16 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..base.notebooks.shown import Shown
 from ..report.files import csv_text, write_text
 from ..report.page import page, rows_html, section, table, tiles
+from ..report.results.checking import check_columns
+from ..report.results.saved import Saved
 from ..report.table import clean
 
 
 @dataclass(frozen=True)
-class Difference(Shown):
-    """The answer of `heterocompute.diff`.
+class Difference(Saved):
+    """The answer of `heterocompute.diff`; `save` writes a file that `load` reads.
 
     Attributes
     ----------
@@ -43,6 +44,12 @@ class Difference(Shown):
     tested: list[tuple[str, float]] = field(default_factory=list, repr=False)
     rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
     notes: list[str] = field(default_factory=list, repr=False)
+
+    kind = "difference of checkpoints or networks"
+
+    @classmethod
+    def _check_fields(cls, fields: dict[str, Any]) -> None:
+        check_columns([{**row, "shape": None, "index": None} for row in fields["rows"]], {"status": str}, "rows")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain data."""
@@ -83,7 +90,7 @@ class Difference(Shown):
         body = tiles(figures) + section("Every row", "", table(keys, lines, texts=texts or (0,)))
         for note in self.notes:
             body += section("", clean(note), "")
-        write_text(path, page(title, body))
+        write_text(path, page(title, body, stored=self._stored()))
 
 
 def _cell(value: object) -> tuple[str, Any]:

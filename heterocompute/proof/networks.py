@@ -20,6 +20,7 @@ import numpy as np
 from .. import emulate
 from ..base.errors import shown
 from .difference import Difference
+from .packed_layers import with_packed_values
 
 Array = np.ndarray[Any, Any]
 
@@ -355,6 +356,9 @@ def _weights(pair: tuple[Any, Any], call: Call, bound: Any) -> Test:
 def _format(pair: tuple[Any, Any], call: Call, bound: Any) -> Test:
     import torch  # optional
 
+    if (packed := with_packed_values(*pair, call.args)) is not None:
+        made, words = packed
+        return _residual(made(*call.args, **call.kwargs), _again(pair[1], call), bound), "format", words
     kinds = [{one.dtype for one in module.parameters() if one.dtype.is_floating_point} for module in pair]
     if kinds[0] == kinds[1] or len(kinds[1]) != 1:
         return None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.notebooks.shown import Facts
+from ..report.results.saved import Saved
 from .statement import Statement
 
 VERIFIED, DIFFERENT, UNCHECKED = "verified", "different", "not checked"
@@ -51,8 +52,8 @@ class FileCheck:
 
 
 @dataclass(frozen=True)
-class Verification(Facts):
-    """The answer of `heterocompute.verify`.
+class Verification(Facts, Saved):
+    """The answer of `heterocompute.verify`; `save` writes a file that `load` reads.
 
     Attributes
     ----------
@@ -78,6 +79,8 @@ class Verification(Facts):
     statement: Statement | None = field(default=None, repr=False)
     nearest: str | None = None
     seed: int | None = None
+
+    kind = "verification"
 
     @property
     def code(self) -> int:

@@ -101,6 +101,7 @@ def calibrate(
     exclude: str | Iterable[str] | None = None,
     held: Any = None,
     rounded: Mapping[str, Any] | None = None,
+    progress: Progress | bool | None = None,
 ) -> Calibration:
     """Collect the Hessian of every layer in one run of the network.
 
@@ -121,6 +122,8 @@ def calibrate(
         Rounded weights by name. The Hessians then have the inputs of the network with these weights and, as `cross` and
         `unrounded`, those of the unrounded network, which runs first. Its inputs are kept: those of all selected
         weights in one run, for a module in one batch. `qronos` and `gptq` correct for the difference.
+    progress : callable or bool, optional
+        As in `heterocompute.study`, with one step per batch of a module, otherwise one per run of the network.
 
     Returns
     -------
@@ -150,18 +153,28 @@ def calibrate(
     if is_module(weights):
         from ..interop.models.calibration import calibrated  # optional: torch
 
-        return calibrated(weights, inputs, include, exclude, held, rounded=rounded)
+        return calibrated(weights, inputs, include, exclude, held, rounded=rounded, progress=progress)
     if held is not None:
         raise WrongValue("calibrate: held is for a torch.nn.Module and its batches; pass what calibrate returns of "
                          "other inputs to quantize(held=)")  # fmt: skip
-    found, call = _network(weights, inputs, "calibrate")
+    step = Steps(1 if rounded is None else 2, progress, "calibrate")
+    found, run = _network(weights, inputs, "calibrate")
     selected = chosen_arrays(found, include, exclude, "calibrate")
+
+    def call(arrays: Mapping[str, Any]) -> None:
+        step("a run of the network")
+        run(arrays)
+
     if rounded is None:
-        return _recorded_hessians(found, call, selected, tied(found))
+        answer = _recorded_hessians(found, call, selected, tied(found))
+        step.finish()
+        return answer
     if not isinstance(rounded, Mapping) or (others := {*rounded} - {*found}):
         given = shown(rounded) if not isinstance(rounded, Mapping) else f"a mapping with {shown(min(others))}"
         raise WrongValue(f"calibrate: rounded is {given}, expected rounded weights by the names of weights")
-    return _paired_hessians(found, rounded, call, selected, tied(found))
+    answer = _paired_hessians(found, rounded, call, selected, tied(found))
+    step.finish()
+    return answer
 
 
 def _paired_hessians(

@@ -24,6 +24,7 @@ def published_page(
     records: Sequence[Mapping[str, Any]],
     statuses: Iterable[str],
     paper: tuple[str, Sequence[str], Sequence[Sequence[Any]]] | None = None,
+    stored: object = None,
 ) -> str:
     """Return one whole page.
 
@@ -35,6 +36,8 @@ def published_page(
         Every status, in the order of the page.
     paper : (str, sequence of str, sequence of rows), optional
         A table of a paper on another network: what it is, titles of columns, cells as of `report.page.table`.
+    stored : object, optional
+        The result itself, for programs, as in `report.page.page`.
     """
     counts = Counter(record["status"] for record in records)
     shown = [(str(counts[status]), status) for status in statuses]
@@ -55,9 +58,9 @@ def published_page(
         drawn = f'<div class="controls">{legend(chart.keys)}</div><div class="wide">{chart.svg()}</div>'
         body += section("Published", "", tiles(shown)) + section("Factors", words, drawn)
         body += section("Figures", "", table(heads, lines, range(len(heads))))
-    return page(
-        title, body, style=".wide td.text, .wide th { white-space: normal; min-width: 7ch; overflow-wrap: anywhere; }"
-    )
+    style = ".wide td.text, .wide th { white-space: normal; } .wide td.long { min-width: 10ch; } "
+    style += ".wide td.text:first-child { min-width: 14ch; overflow-wrap: anywhere; }"
+    return page(title, body, style=style, stored=stored)
 
 
 def _cells(record: Mapping[str, Any]) -> list[str]:

@@ -19,9 +19,13 @@ from ..base.errors import WrongValue, printable, shown
 from ..base.progress import Progress
 from ..base.regular import open_regular
 from ..base.texts import counted, near_words
+from ..hardware.ledger.figure import STATUSES
 from ..interop.onnx_run import OnnxNetwork
 from ..pruning.prune import prune
 from ..ptq.network import calibrate
+from ..report.files import write_text
+from ..report.numbers import four_digits
+from ..report.published import published_page
 from ..report.results.tabular import Tabular
 from ..zoo import adder, digits
 from .study import study
@@ -70,10 +74,29 @@ class PaperTable(Tabular):
         """Keys of the columns with text."""
         return {key for key in self.columns if any(isinstance(row[key], str) for row in self.table)}
 
+    def to_html(self, path: str | os.PathLike[str], title: str = "") -> None:
+        """Write one self-contained page with the table, and the published figures of the paper.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            Replaced by renaming if it exists.
+        title : str, optional
+            Heading of the page. Default: the title of the table.
+        """
+        rows = [[(cell(row[key]), "" if row[key] is None else row[key]) for key in self.columns] for row in self.table]
+        paper = self.summary, list(self.columns.values()), rows
+        write_text(path, published_page(title or self.title, self.published, STATUSES, paper, self._stored()))
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, for JSON."""
         keys = ("paper", "model", "title", "summary", "table", "published")
         return {key: getattr(self, key) for key in keys}
+
+
+def cell(value: Any) -> str:
+    """Return a value of a table in a few characters."""
+    return "-" if value is None else value if isinstance(value, str) else four_digits(value)
 
 
 @dataclass(frozen=True)

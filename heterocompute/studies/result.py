@@ -84,7 +84,7 @@ class Study(Tabular):
 
     kind = "study"
     names = report.TEXTS
-    difference = StudyDifference
+    _difference = StudyDifference
     columns_of_files = {"format": str, "bits": float, "bytes": int}
 
     def __post_init__(self) -> None:

@@ -142,6 +142,7 @@ PROGRESS: dict[str, Callable[..., Any]] = {
     "hardware.results.Reproduction.of": lambda tmp, **more: hw.results.Reproduction.of(hw.published("tpu_v1"), **more),
     "hardware.search": lambda tmp, **more: hw.search("digits", "tpu_v1", budget=60, **more),
     "ptq.accept": lambda tmp, **more: hc.ptq.accept(WEIGHTS, ["int4", "int8"], lambda w: 1.0, 0.5, **more),
+    "ptq.calibrate": lambda tmp, **more: calibrated(**more),
     "ptq.quantize": lambda tmp, **more: hc.ptq.quantize(WEIGHTS, run, "int4-g8", **more),
     "ptq.quantize_checkpoint": lambda tmp, **more: hc.ptq.quantize_checkpoint(
         *small(tmp), dict(hc.ptq.calibrate(WEIGHTS, run)), "int4-g8", **more
@@ -181,6 +182,14 @@ SEEDS: dict[str, Callable[..., Any]] = {
     "interop.torch.fake_quantize": lambda tmp, **more: torch_rounded(**more),
     "LanguageModel.generate": drawn_text,
 }
+
+
+def calibrated(**more: Any) -> Any:
+    """Calibrate a network of functions, with rounded weights too, and a module where PyTorch is installed."""
+    hc.ptq.calibrate(WEIGHTS, run, **more)
+    if importlib.util.find_spec("torch") is not None:
+        hc.ptq.calibrate(module(), [INPUTS, INPUTS], **more)
+    return hc.ptq.calibrate(WEIGHTS, run, rounded={"a": hc.quantize(WEIGHTS["a"], "int4")}, **more)
 
 
 def rotated(tmp: Path, **more: Any) -> Any:
@@ -233,6 +242,25 @@ def test_progress_is_a_function_true_or_false(
     if importlib.util.find_spec("tqdm") is not None and name != "hardware.mapper.search":
         call(tmp_path / "files", progress=True)
         assert "%|" in capsys.readouterr().err
+
+
+def test_calibration_tells_each_batch_and_each_run() -> None:
+    def told(*given: Any, **more: Any) -> list[tuple[int, int, str]]:
+        found: list[tuple[int, int, str]] = []
+        hc.ptq.calibrate(*given, progress=lambda *step: found.append(step), **more)
+        return found
+
+    assert told(WEIGHTS, run) == [(0, 1, "a run of the network"), (1, 1, "done")]
+    assert [step[:2] for step in told(WEIGHTS, run, rounded={"a": hc.quantize(WEIGHTS["a"], "int4")})] == [
+        (0, 2), (1, 2), (2, 2),
+    ]  # fmt: skip
+    net, batches = module(), [INPUTS] * 5
+    every = [*((i, 5, f"batch {i + 1}") for i in range(5)), (5, 5, "done")]
+    assert told(net, batches) == every
+    assert told(net, batches, rounded={"0.weight": hc.quantize(net[0].weight.detach(), "int4")}) == every
+    held = [(0, 3, "batch 1"), (1, 3, "batch 2"), (2, 3, "batch 1"), (3, 3, "done")]
+    assert told(net, batches[:2], held=INPUTS) == held
+    assert told(net, lambda: iter(batches[:2])) == [(0, 1, "batch 1"), (1, 2, "batch 2"), (2, 2, "done")]
 
 
 def test_an_interrupt_in_progress_ends_a_call(tmp_path: Path) -> None:

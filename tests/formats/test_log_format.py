@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 import pytest
 from common import bad_argument
-from hypothesis import assume, given, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 import heterocompute as hc
 from heterocompute import reference
@@ -179,8 +179,10 @@ any_format = st.builds(Log, st.integers(2, 8), st.sampled_from(GAMMAS), st.sampl
 normals = st.floats(2.0**-100, 2.0**100, width=32)
 numbers = st.one_of(normals, normals.map(lambda x: -x), st.sampled_from([0.0, -0.0]))
 arrays = st.lists(numbers, min_size=1, max_size=40).map(lambda x: np.array(x, np.float32))
+patient = settings(deadline=None, print_blob=True)  # an example may take long where other work shares the machine
 
 
+@patient
 @given(any_format, arrays)
 def test_decoded_values_have_the_same_codes(fmt, x):
     q = hc.quantize(x, fmt)
@@ -189,6 +191,7 @@ def test_decoded_values_have_the_same_codes(fmt, x):
     assert hc.quantize(q.dequantize(), fmt) == q
 
 
+@patient
 @given(any_format, arrays)
 def test_signs_are_symmetric_and_order_is_kept(fmt, x):
     values = hc.fake_quantize(x, fmt)
@@ -199,6 +202,7 @@ def test_signs_are_symmetric_and_order_is_kept(fmt, x):
     assert np.array_equal(turned, -values)
 
 
+@patient
 @given(any_format, arrays, st.integers(-20, 20))
 def test_a_power_of_two_moves_only_the_scale(fmt, x, exponent):
     q, moved = hc.quantize(x, fmt), hc.quantize(np.ldexp(x, exponent), fmt)
@@ -206,6 +210,7 @@ def test_a_power_of_two_moves_only_the_scale(fmt, x, exponent):
     assert np.array_equal(np.ldexp(q.components["scales"], exponent), moved.components["scales"])
 
 
+@patient
 @given(any_format, arrays)
 def test_the_error_is_bounded_by_half_a_step(fmt, x):
     x = x.astype(np.float64)

@@ -368,3 +368,23 @@ def test_the_first_module_may_compute_in_a_format() -> None:
         found = hc.diff(*pair, inputs=x)
         assert (found.equal, found.layer) == (False, "0")
     assert hc.diff(trained, trained, inputs=x).equal
+
+
+@pytest.mark.parametrize("activations", [None, "int8", "mxfp8_e4m3"])
+@pytest.mark.parametrize("fmt", ["int8", "vsq4-g16-s4", "nf4-g64", "int8+2:4"])
+def test_a_packed_layer_differs_by_its_format(fmt: str, activations: str | None) -> None:
+    from heterocompute.interop import torch as ht
+
+    torch.manual_seed(int(np.random.default_rng(6).integers(1000)))
+    plain = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 32))
+    packed, x = ht.convert(plain, fmt, activations=activations), torch.randn(5, 64)
+    found = hc.diff(plain, packed, x)
+    inputs = "" if activations is None else f", its inputs in {activations}"
+    assert (found.layer, found.cause, found.notes) == ("0", "format", [f"b has its weight in {fmt}{inputs}"])
+    assert found.residual is not None and found.residual < 0.2
+    with torch.no_grad():
+        packed[0].bias[3] += 1e-2
+    assert hc.diff(plain, packed, x).cause != "format"
+    images = nn.Sequential(nn.Conv2d(16, 8, 3), nn.ReLU())
+    seen = hc.diff(images, ht.convert(images, "int4-g8"), torch.randn(2, 16, 6, 6))
+    assert (seen.layer, seen.cause, seen.notes) == ("0", "format", ["b has its weight in int4-g8"])

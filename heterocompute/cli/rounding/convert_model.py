@@ -63,7 +63,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--mix", None, "then also try mixtures of the best recipe that fails with the answer")
     add("--keep", "PATH", "file of results: scores are added to it, and those in it are not computed again, so an "
         "interrupted command continues")  # fmt: skip
-    add("--save", "PATH", "also write the result as JSON, for hc.ptq.Gate.load")
+    add("--save", "PATH", "also write the result as JSON, for hc.ptq.Gate.load",
+        parse="report.results.saved:saved_path")  # fmt: skip
     add_selection(parser)
     add_threads(parser)
     add.common("--csv")

@@ -79,6 +79,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--save --out",
         "PATH",
         "write the recipe as TOML, for quantize and ptq --recipe; PATH.json: the whole plan, for hc.ptq.Plan.load",
+        parse="report.results.saved:plan_path",
     )
     add("--keep", "PATH", "file of results: they are added to it, and those in it are not computed again, so an "
         "interrupted command continues")  # fmt: skip

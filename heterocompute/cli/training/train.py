@@ -54,7 +54,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_threads(added)
     add("--keep", "PATH", "file of results: each training is added to it, and those in it are not repeated, so an "
         "interrupted command continues")  # fmt: skip
-    add("--save", "PATH", "also write the result as JSON, for hc.TrainingStudy.load")
+    add("--save", "PATH", "also write the result as JSON, for hc.TrainingStudy.load",
+        parse="report.results.saved:saved_path")  # fmt: skip
     add.common("--csv")
     add("--html", "PATH", "also write a page with the curves, which hc.TrainingStudy.load reads as well")
 

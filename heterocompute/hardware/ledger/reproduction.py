@@ -12,6 +12,8 @@ from ...base.keeping.digest import digest_of
 from ...base.keeping.results import KeptResults
 from ...base.progress import Progress, Steps
 from ...base.texts import counted
+from ...report.files import write_text
+from ...report.published import published_page
 from ...report.results.tabular import Tabular
 from .figure import STATUSES, PublishedFigure
 
@@ -72,6 +74,18 @@ class Reproduction(Tabular):
             known = OF_ROW if row["modelled"] is not None else [key for key in OF_ROW if key not in ("low", "high")]
             record["figures"].append({key: row[key] for key in known})
         return list(found.values())
+
+    def to_html(self, path: str | os.PathLike[str], title: str = "Published figures") -> None:
+        """Write one self-contained page with a plot and the figures.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            Replaced by renaming if it exists.
+        title : str, optional
+            Heading of the page.
+        """
+        write_text(path, published_page(title, self.records(), STATUSES, stored=self._stored()))
 
     @classmethod
     def _check_fields(cls, fields: dict[str, Any]) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 from ... import _heterocompute as _core
 from ...base.errors import Unsupported, WrongValue
 from ...base.lazy import renamed
-from ...base.notebooks.shown import Shown
 from ...base.progress import Progress, in_notebook, reported
 from ...base.values import Rng, check_choice, seed_from
+from ...report.results.saved import Saved
 from ...report.table import can_steer, rich_console
 from .accesses import Stats, evaluate
 from .arch import Arch
@@ -38,8 +38,8 @@ Cost = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, repr=False)
-class Found(Shown):
-    """The best mapping of a search.
+class Found(Saved):
+    """The best mapping of a search; `save` writes a file that `load` reads.
 
     Attributes
     ----------
@@ -61,6 +61,8 @@ class Found(Shown):
     exhaustive: bool
     interrupted: bool
     dataflow: str | None
+
+    kind = "mapping that a search found"
 
     def __repr__(self) -> str:
         proof = ", all of them" if self.exhaustive else ", interrupted" if self.interrupted else ""

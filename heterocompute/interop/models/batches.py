@@ -19,6 +19,7 @@ import numpy as np
 
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import call_back
+from ...base.progress import Steps
 from ...base.texts import sentence
 
 EVERY = 4  # one of this many batches is held out
@@ -60,6 +61,8 @@ class Batches:
         As the table above says.
     name : str
         The function and argument that sentences begin with, such as ``"calibrate: batches"``.
+    step : Steps, optional
+        Called before each batch of each pass. Its total is raised by the batches of this source.
 
     Raises
     ------
@@ -67,8 +70,8 @@ class Batches:
         The source holds no batches.
     """
 
-    def __init__(self, source: Any, name: str) -> None:
-        self.name = name
+    def __init__(self, source: Any, name: str, step: Steps | None = None) -> None:
+        self.name, self._step = name, step
         self._is_iterator = isinstance(source, Iterator)
         self._passes = 0
         self._read: Callable[[], Iterable[Any]]
@@ -82,6 +85,8 @@ class Batches:
             self._read = lambda: self._returned(source)
         else:
             raise WrongType(f"{name} is {shown(source)}, {_WANTED}")
+        if step is not None:
+            step.total += _count_of(source)
 
     def _returned(self, source: Callable[[], Any]) -> Iterable[Any]:
         found = call_back(source)
@@ -97,7 +102,10 @@ class Batches:
         if self._is_iterator and self._passes > 1:
             raise WrongValue(f"{self.name} {ONCE}")
         count = 0
-        for count, batch in enumerate(self._read(), 1):  # noqa: B007
+        for count, batch in enumerate(self._read(), 1):
+            if self._step is not None:
+                self._step.total = max(self._step.total, self._step.done + 1)
+                self._step(f"batch {count}")
             yield batch
         if not count:
             raise WrongValue(f"{self.name} is empty, expected one batch or more")
@@ -155,6 +163,16 @@ class Batches:
                 f"{self.name}: batch {index} is {shown(batch)}, expected a tensor, a tuple or a dict of tensors"
             )
         return [_tensor(batch)], {}
+
+
+def _count_of(source: Any) -> int:
+    """Return the number of batches, 0 if it is not known before they are read."""
+    if _is_array(source) or isinstance(source, Mapping):
+        return 1
+    try:
+        return len(source)
+    except TypeError:  # a function, an iterator, or a DataLoader of a stream
+        return 0
 
 
 def _is_array(value: object) -> bool:

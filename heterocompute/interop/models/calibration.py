@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import WrongValue, shown
+from ...base.progress import Progress, Steps
 from ...ptq.calibration import Calibration
 from ...ptq.hessian import Hessian
 from ...ptq.recorder import Kept, Paired
@@ -31,16 +32,20 @@ def calibrated(
     rounded: Mapping[str, Any] | None = None,
     transposed: bool = False,
     chain: Chain | None = None,
+    progress: Progress | bool | None = False,
 ) -> Calibration:
     """Calibrate a module as `heterocompute.ptq.calibrate` describes, by passes of a chain of this model if given."""
+    step = Steps(0, progress, name)
     if rounded is not None:
         small = shared_copy(model, name)
         put(small, _values_of(model, rounded, name), name)
-        return calibrated_in_pairs(model, small, batches, include, exclude, held, name)
+        found = calibrated_in_pairs(model, small, batches, include, exclude, held, name, step=step)
+        step.finish()
+        return found
     found = Calibration()
     found.axes, found.held = {}, Calibration()
     found.held.axes = {}
-    for group in calibrated_in_groups(model, batches, include, exclude, held, None, name, transposed, chain):
+    for group in calibrated_in_groups(model, batches, include, exclude, held, None, name, transposed, chain, step):
         found.update(group)
         found.axes.update(group.axes)
         if group.held is not None:
@@ -48,6 +53,7 @@ def calibrated(
             found.held.axes.update(group.held.axes)
     if not found.held:
         found.held = None
+    step.finish()
     return found
 
 
@@ -61,14 +67,15 @@ def calibrated_in_groups(
     name: str,
     transposed: bool = False,
     chain: Chain | None = None,
+    step: Steps | None = None,
 ) -> Iterator[Calibration]:
     """Yield the Hessians of as many weights as fit in memory, with one pass over the batches for each yield.
 
     transposed: also of transposed convolutions, see `ProductRecorder`.
     """
     left = chosen_layers(model, include, exclude, name)
-    source = chain or Whole([model], Batches(batches, f"{name}: batches"))
-    judges = None if held is None or held is False else Whole([model], Batches(held, f"{name}: held"))
+    source = chain or Whole([model], Batches(batches, f"{name}: batches", step))
+    judges = None if held is None or held is False else Whole([model], Batches(held, f"{name}: held", step))
     while left:
         recorders = [
             ProductRecorder(_tensors(left), memory if held is False else memory and memory // 2, transposed=transposed)
@@ -99,6 +106,7 @@ def calibrated_in_pairs(
     name: str,
     transposed: bool = False,
     chain: Chain | None = None,
+    step: Steps | None = None,
 ) -> Calibration:
     """Calibrate a copy of a model with rounded weights: each batch runs through the model, and then through the copy.
 
@@ -115,7 +123,7 @@ def calibrated_in_pairs(
         )
         for _ in range(2)
     ]
-    source = chain or Whole([model, small], Batches(batches, f"{name}: batches"))
+    source = chain or Whole([model, small], Batches(batches, f"{name}: batches", step))
     for index, tokens, runs in source.passes([one.path for one in layers[1]]):
         second = seconds[1 if held is None and index % EVERY == EVERY - 1 else 0]
         for one, net, own, run in zip((first, second), (model, small), layers, runs, strict=True):

@@ -57,6 +57,7 @@ def convert(
     mix: bool = False,
     recipe: str | os.PathLike[str] | Mapping[str, Format | str | None] | None = None,
     progress: Progress | bool | None = None,
+    keep: str | os.PathLike[str] | None = None,
     **old: Any,
 ) -> Any:
     """Replace the layers of a model by layers with packed weights.
@@ -124,6 +125,8 @@ def convert(
         `format`.
     progress : callable or bool, optional
         As in `heterocompute.study`, before each layer that is rounded with inputs and before each learned block.
+    keep : path, optional
+        With `accept`: file of results, to which scores and times are appended, as in `heterocompute.ptq.accept`.
 
     Returns
     -------
@@ -170,11 +173,10 @@ def convert(
         options = {"include": include, "exclude": exclude, "inplace": inplace, "inputs": inputs, "smooth": smooth}
         options |= {"rotate": rotate, "steps": steps, "seed": seed, "shrinkage": shrinkage}
         options |= {"activations": activations, "clip": clip, "correct_bias": correct_bias, "progress": tell}
-        return accepted(convert, model, format, accept, at_least, evaluations, mix, method, options)
-    if evaluations is not None:
-        raise WrongValue("convert: evaluations is for a ladder with accept=")
-    if mix is not False:
-        raise WrongValue("convert: mix is for a ladder with accept=")
+        return accepted(convert, model, format, accept, at_least, evaluations, mix, method, options, keep)
+    of_ladders = {"evaluations": evaluations is not None, "mix": mix is not False, "keep": keep is not None}
+    if any(of_ladders.values()):
+        raise WrongValue(f"convert: {max(of_ladders, key=lambda one: of_ladders[one])} is for a ladder with accept=")
     corrects = check_flag("convert", "correct_bias", correct_bias)
     how = checked(method, inputs, smooth, rotate, clip, inplace, corrects, steps, seed, shrinkage)
     table = recipe_of(format, rotated=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -11,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from ...arrays.components import stored_bytes
 from ...base.errors import WrongType, WrongValue, shown
+from ...base.keeping.results import KeptResults
 from ...base.values import as_int, as_real, check_flag
 from ...files.selection import escaped
 from ...formats import is_rotated
@@ -207,8 +209,9 @@ def accepted(
     mix: Any,
     method: str,
     options: dict[str, Any],
+    keep: str | os.PathLike[str] | None,
 ) -> tuple[Any, Gate]:
-    """Return the smallest conversion of a ladder that is good enough."""
+    """Return the smallest conversion of a ladder that is good enough; scores that a file keeps are not computed."""
     if not callable(accept):
         raise WrongType(f"convert: accept is {shown(accept)}, expected a function of the model")
     if at_least is None:
@@ -242,30 +245,45 @@ def accepted(
     failed: dict[int, Any] = {}  # for mix the one with the best score
     times: dict[int, float] = {}
     run = runner(options["inputs"])
+    kept = KeptResults(keep, "convert")
+    settings = {name: value for name, value in options.items() if name != "progress"}
+    kept.belongs_to(model, accept, settings, learning, shrunk)
 
-    def judged(i: int) -> float:
+    def made(i: int) -> Any:
         more = learning if steps[i].method == "learned" else {}
         more = more | shrunk if steps[i].method in (*CALIBRATED, "learned") else more
         if steps[i].method in UNCALIBRATED and not reads:
             more = more | {"inputs": None}
-        small = convert(model, steps[i].formats, method=steps[i].method, **{**options, **more})
-        score = scored(accept, small, "convert")
-        if run is not None:
-            times[i] = milliseconds(lambda: run(small))
-        kept = best if score >= wanted else failed if mixes else {}
-        if kept is best:  # only the smallest is kept
+        return convert(model, steps[i].formats, method=steps[i].method, **{**options, **more})
+
+    def result_of(small: Any) -> tuple[float, float | None]:
+        return scored(accept, small, "convert"), None if run is None else milliseconds(lambda: run(small))
+
+    def judged(i: int) -> float:
+        found: list[Any] = []
+
+        def result() -> tuple[float, float | None]:
+            found.append(made(i))
+            return result_of(found[0])
+
+        score, ms = kept.get(("step", steps[i]), result)
+        if ms is not None:
+            times[i] = ms
+        if score >= wanted:  # only the smallest is held
             best.clear()
-        kept[i] = small
-        return score
+        if found and (score >= wanted or mixes):
+            (best if score >= wanted else failed)[i] = found[0]
+        return float(score)
 
     sizes = [bytes_of(model, step.formats, options["include"], options["exclude"]) for step in steps]
     chosen, gate = climb(steps, sizes, judged, wanted, most, times)
-    answer = model if chosen is None else best[chosen]
+    answer = model if chosen is None else best[chosen] if chosen in best else made(chosen)
     if not mixes or (row := best_failing(gate)) is None:
         return answer, gate
     at = sorted(range(len(steps)), key=lambda i: (sizes[i], i))[row]
     firsts = _firsts(model)
-    wide, narrow = (_packed(one, model, firsts) for one in (answer, failed[at]))
+    worse = failed[at] if at in failed else made(at)
+    wide, narrow = (_packed(one, model, firsts) for one in (answer, worse))
     exchanges = [
         Exchange(name, (wide[name][0].nbytes if name in wide else _bytes(model, name)) - q.nbytes, error,
                  wide[name][1] if name in wide else 0.0)
@@ -273,18 +291,28 @@ def accepted(
     ]  # fmt: skip
     mixed: dict[int, Any] = {}
 
-    def judged_mix(names: Sequence[str]) -> tuple[float, float | None]:
+    def mixture(names: Sequence[str]) -> Any:
         some = {**wide, **{name: q for name, q in narrow.items() if firsts[name] in names}}
         recipe = {escaped(name): q for name, (q, _) in some.items()}
-        small = convert(model, recipe, activations=options["activations"])
-        score = scored(accept, small, "convert")
-        if score >= wanted:
-            mixed[len(names)] = small
-        return score, None if run is None else milliseconds(lambda: run(small))
+        return convert(model, recipe, activations=options["activations"])
+
+    def judged_mix(names: Sequence[str]) -> tuple[float, float | None]:
+        def result() -> tuple[float, float | None]:
+            small = mixture(names)
+            score, ms = result_of(small)
+            if score >= wanted:
+                mixed[len(names)] = small
+            return score, ms
+
+        about = "mix", steps[at], None if chosen is None else steps[chosen], list(names)
+        score, ms = kept.get(about, result)
+        return score, ms
 
     size = bytes_of(model, {"*": None}, None, None) if chosen is None else sizes[chosen]
     names, gate = blended(gate, steps[at].text, size, exchanges, judged_mix, wanted, most)
-    return (mixed[len(names)] if names else answer), gate
+    if not names:
+        return answer, gate
+    return mixed[len(names)] if len(names) in mixed else mixture(names), gate
 
 
 def runner(inputs: Any) -> Callable[[Any], Any] | None:

@@ -18,6 +18,7 @@ from ...formats.defining import carried
 from ...report import search as report
 from ...report.files import write_figure, write_text
 from ...report.results.checking import check_columns, fitted
+from ...report.results.saved import plan_path
 from .weighed import Weighed
 
 
@@ -100,17 +101,19 @@ class Plan(Weighed):
         ----------
         path : str or os.PathLike
             If it ends in ``.json``, the plan without its weights, which `load` reads; in ``.safetensors``, the plan and
-            its weights. Otherwise the recipe as TOML, for ``heterocompute quantize --recipe``. A format that `define`
-            named is written as its definition, which every process reads. Replaced by renaming if it exists.
+            its weights; in ``.toml``, or without a suffix, the recipe for ``heterocompute quantize --recipe``. A format
+            that `define` named is written as its definition, which every process reads. Replaced by renaming if it
+            exists.
 
         Raises
         ------
         ValueError
-            A name is not text, or a format is a function of values, which no file holds.
+            A name is not text, or a format is a function of values, which no file holds. Or the path has the suffix
+            of another kind of file.
         OSError
             The file cannot be written.
         """
-        if file_name(path).endswith((".json", ".safetensors")):
+        if plan_path(file_name(path)).endswith((".json", ".safetensors")):
             super().save(path)
         else:
             write_text(path, toml_text({"formats": self._carried()}))

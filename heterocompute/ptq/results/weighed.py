@@ -34,6 +34,7 @@ class Weighed(Tabular):
     weights: dict[str, Any]
 
     unsaved: ClassVar[tuple[str, ...]] = ("weights",)
+    suffixes: ClassVar[tuple[str, ...]] = (".json", SUFFIX)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result, which `load` reads.
@@ -42,12 +43,14 @@ class Weighed(Tabular):
         ----------
         path : str or os.PathLike
             If it ends in ``.safetensors``, the report and the weights; `heterocompute.load` reads the weights, too.
-            Otherwise the report as JSON, without the weights. Replaced by renaming if it exists.
+            In ``.json``, or without a suffix, the report as JSON, without the weights. Replaced by renaming if it
+            exists.
 
         Raises
         ------
         ValueError
-            The result was loaded from JSON, so it has no weights to write.
+            The result was loaded from JSON, so it has no weights to write. Or the path has the suffix of another kind
+            of file.
         OSError
             The file cannot be written.
         """

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Mapping
-from typing import Any, Union, get_args, get_origin
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ...base.errors import WrongValue, shown
 
@@ -15,7 +16,7 @@ NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def to_json(value: Any) -> Any:
-    """Return plain values in which NaN and infinities are objects.
+    """Return plain values in which NaN and infinities are objects, and keys that are tuples pairs with their values.
 
     Examples
     --------
@@ -24,8 +25,14 @@ def to_json(value: Any) -> Any:
     """
     if isinstance(value, float):
         return value if math.isfinite(value) else {FLOAT: repr(float(value))}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: to_json(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Mapping):
+        if any(isinstance(key, tuple) for key in value):
+            return [[to_json(key), to_json(one)] for key, one in value.items()]
         return {str(key): to_json(one) for key, one in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(to_json, value))
     if isinstance(value, (list, tuple)):
         return [to_json(one) for one in value]
     return value.item() if hasattr(value, "item") else value
@@ -66,10 +73,20 @@ def fitted(name: str, value: Any, hint: Any) -> Any:
         return value
     elif hint in (int, str, bool, type(None)) and type(value) is hint:
         return value
+    elif is_dataclass(hint) and isinstance(hint, type) and isinstance(value, dict):
+        hints = get_type_hints(hint)
+        if set(value) == set(hints):
+            return hint(**{key: fitted(f"{name}: {key}", one, hints[key]) for key, one in value.items()})
+    elif kind in (set, frozenset) and isinstance(value, list):
+        return kind(fitted(name, one, parts[0]) for one in value)
+    elif kind is Sequence and isinstance(value, list):
+        return [fitted(name, one, parts[0]) for one in value]
     elif kind in (list, tuple) and isinstance(value, list):
         ends = parts if kind is tuple and parts[-1] is not Ellipsis else (parts[0],) * len(value)
         if len(ends) == len(value):
             return kind(fitted(name, one, part) for one, part in zip(value, ends, strict=True))
+    elif isinstance(kind, type) and issubclass(kind, Mapping) and get_origin(parts[0]) is tuple:
+        return dict(fitted(name, value, list[tuple[parts[0], parts[1]]]))  # type: ignore[valid-type]
     elif isinstance(kind, type) and issubclass(kind, Mapping) and isinstance(value, dict):
         return {key: fitted(f"{name}[{shown(key)}]", one, parts[1]) for key, one in value.items()}
     raise WrongValue(f"{name} is {shown(value)}")

@@ -1,31 +1,23 @@
-"""The base of results with a table: `save` and `load`, ``a + b``, ``a - b``, CSV and pandas."""
+"""The base of results with a table: files, ``a + b``, ``a - b``, CSV and pandas."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
-import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from ...base.errors import WrongType, WrongValue, printable, shown
-from ...base.json_text import strict_json
-from ...base.notebooks.shown import Shown
-from ...base.texts import counted, file_name, read_small
-from ...base.version import __version__
+from ...base.errors import WrongType, WrongValue
+from ...base.texts import counted
 from ..files import csv_text, write_text
-from ..page import rows_html, stored_json
+from ..page import rows_html
 from ..table import Column, captured, print_table, print_words
-from .checking import check_columns, fitted, from_json, to_json
+from .checking import check_columns
 from .rows import Row, changes, joined_rows, key_by, named_by, only_in
-
-VERSION = 1
-LIMIT = 256 << 20  # bytes of a file that is read
+from .saved import Saved
 
 
-class Tabular(Shown):
+class Tabular(Saved):
     """Base of the results that have a `table`: frozen dataclasses.
 
     ``a + b`` joins two results of one kind, where that has a meaning. ``a - b`` has the differences of the rows that
@@ -34,12 +26,10 @@ class Tabular(Shown):
 
     table: list[Row]
 
-    kind: ClassVar[str]  # the name in files and errors
     names: tuple[str, ...]  # columns that identify a row
     columns_of_files: ClassVar[dict[str, Any]] = {}  # the types of columns that every row has
-    unsaved: ClassVar[tuple[str, ...]] = ()  # fields that JSON does not hold
     no_sum: ClassVar[str]  # why two results have no sum
-    difference: ClassVar[type[TableDifference]]  # the class of a - b
+    _difference: ClassVar[type[TableDifference]]  # the class of a - b
 
     def _repr_html_(self) -> str:
         return rows_html(self.table, str(self).partition("\n")[0] if type(self).__str__ is not object.__str__ else "")
@@ -72,84 +62,10 @@ class Tabular(Shown):
         """
         write_text(path, csv_text(self.table))
 
-    # Files
-
-    def _fields(self) -> dict[str, Any]:
-        """Return the fields that a file holds."""
-        names = [one.name for one in dataclasses.fields(self)]  # type: ignore[arg-type]
-        return {name: getattr(self, name) for name in names if name not in self.unsaved}
-
-    def _stored(self) -> dict[str, Any]:
-        """Return what a file holds, ready for JSON."""
-        head = {"heterocompute": self.kind, "version": VERSION, "written_by": __version__}
-        return head | {name: to_json(value) for name, value in self._fields().items()}
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the result as JSON, which `load` reads.
-
-        Parameters
-        ----------
-        path : str or os.PathLike
-            Replaced by renaming if it exists.
-
-        Raises
-        ------
-        OSError
-            The file cannot be written.
-        """
-        write_text(path, json.dumps(self._stored(), allow_nan=False) + "\n")
-
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a result that `save` or `to_html` wrote.
-
-        Parameters
-        ----------
-        path : str or os.PathLike
-            A JSON file, or the HTML page.
-
-        Raises
-        ------
-        ValueError
-            The file holds something else, or a later version of it.
-        OSError
-            The file cannot be read.
-        """
-        where = file_name(path)
-        text = read_small(where, LIMIT)
-        return cls._from_text(printable(where), text if text.lstrip()[:1] == "{" else stored_json(text))
-
-    @classmethod
-    def _from_text(cls, name: str, text: str, **more: Any) -> Self:
-        """Return the result that a text holds; `more` are its other fields."""
-        try:
-            found = strict_json(text)
-        except ValueError as error:
-            raise WrongValue(f"{name}: not a saved {cls.kind}: {printable(str(error))}") from None
-        if not isinstance(found, dict) or not isinstance(found.get("heterocompute"), str):
-            raise WrongValue(f"{name}: not a saved {cls.kind}, expected a file that save or to_html wrote")
-        if found["heterocompute"] != cls.kind:
-            raise WrongValue(f"{name}: holds a {shown(found['heterocompute'])}, expected a {cls.kind}")
-        if found.get("version") != VERSION:
-            raise WrongValue(f"{name}: version is {shown(found.get('version'))}, expected {VERSION}")
-        try:
-            hints = typing.get_type_hints(cls)
-            names = [one.name for one in dataclasses.fields(cls) if one.name not in cls.unsaved]  # type: ignore[arg-type]
-            fields = {key: fitted(key, from_json(found.get(key)), hints[key]) for key in names}
-            check_columns(fields["table"], cls.columns_of_files)
-            cls._check_fields(fields)
-            return cls(**fields, **more, **cls._restored(found))
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            raise WrongValue(f"{name}: not a saved {cls.kind}: {printable(str(error))}") from None
-
-    @classmethod
-    def _check_fields(cls, fields: dict[str, Any]) -> None:
-        """Raise a ValueError if fields do not fit each other."""
-
-    @classmethod
-    def _restored(cls, found: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields that a file does not hold as such."""
-        return {}
+    def _check(cls, fields: dict[str, Any]) -> None:
+        check_columns(fields["table"], cls.columns_of_files)
+        cls._check_fields(fields)
 
     # Two results
 
@@ -169,7 +85,7 @@ class Tabular(Shown):
         given = self._key, self._name
         only = only_in(self.table, second.table, *given), only_in(second.table, self.table, *given)
         rows = changes(self.table, second.table, self._key, self.names)
-        return self.difference(self.kind, rows, only, self.names)
+        return self._difference(self.kind, rows, only, self.names)
 
     def _alike(self, other: object, sign: str) -> Self:
         if not isinstance(other, type(self)):
@@ -254,4 +170,4 @@ def _signed(value: Any) -> str:
     return "–" if value is None else value if isinstance(value, str) else f"{value:+.4g}" if value else "0"
 
 
-Tabular.difference = TableDifference
+Tabular._difference = TableDifference

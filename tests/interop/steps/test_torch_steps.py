@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -449,3 +450,47 @@ def test_biases_of_models_in_other_floats_are_corrected(dtype: Any) -> None:
     plain = ht.convert(model, "int2-g8")
     lost = [(one(x) - model(x)).double().mean(0).square().sum() for one in (small, plain)]
     assert lost[0] < lost[1] / 4
+
+
+@pytest.mark.parametrize("mix", [False, True])
+def test_an_interrupted_gate_repeats_no_score(mix: bool, tmp_path: Path) -> None:
+    model, batches, x = network(outliers=2.0)
+    keep, calls = tmp_path / "gate.jsonl", []
+    with torch.no_grad():
+        exact = model(x)
+
+    def cosine(small: Any) -> Any:
+        with torch.no_grad():
+            return torch.nn.functional.cosine_similarity(small(x), exact).mean()
+
+    class Judge:
+        def __init__(self, stop: int = 0) -> None:
+            self._stop = stop
+
+        def __call__(self, small: Any) -> Any:
+            calls.append(1)
+            if len(calls) == self._stop:
+                raise KeyboardInterrupt
+            return cosine(small)
+
+    def gate(judge: Judge, keep: Path | None = keep) -> Any:
+        ladder = ["int8", "int2-g16", ("int3-g16", "gptq"), "int4-g16", "int6-g16"]
+        return ht.convert(model, ladder, accept=judge, at_least=0.97, inputs=batches, mix=mix, keep=keep)
+
+    with pytest.raises(KeyboardInterrupt):
+        gate(Judge(3))
+    assert keep.read_text().count("\n") == 3  # the head, and two scores
+    calls.clear()
+    small, found = gate(Judge())
+    assert len(calls) == found.evaluations - 2
+    calls.clear()
+    again, same = gate(Judge())
+    assert not calls and same.table == found.table
+    plain, expected = gate(Judge(), None)
+    for one, other in ((found, expected), (same, expected)):
+        rows = [[{**row, "ms": None} for row in some.table] for some in (one, other)]
+        assert rows[0] == rows[1] and (one.recipe, one.score, one.layers) == (other.recipe, other.score, other.layers)
+    for one in (small, again):
+        assert torch.equal(one(x), plain(x))
+    with pytest.raises(ValueError, match=r"^convert: keep is for a ladder with accept=$"):
+        ht.convert(model, "int8", keep=keep)

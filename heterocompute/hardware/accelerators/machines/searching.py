@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ....base.errors import Unsupported, WrongValue, printable, shown
-from ....base.notebooks.shown import Shown
 from ....base.progress import Progress, Steps
 from ....base.values import Rng, as_int, check_choice, check_count, seed_from
 from ....report.page import rows_html
+from ....report.results.saved import Saved
 from ...mapper.mapping import Mapping
 from ...network.lookup import as_network
 from ..accelerator import Accelerator, at_voltage
@@ -23,8 +23,8 @@ __all__ = ["MappedNetwork", "search"]
 
 
 @dataclass(frozen=True, repr=False)
-class MappedNetwork(Shown):
-    """The best mapping found of each layer.
+class MappedNetwork(Saved):
+    """The best mapping found of each layer; `save` writes a file that `load` reads.
 
     Attributes
     ----------
@@ -46,6 +46,15 @@ class MappedNetwork(Shown):
     clock: float
     layers: Sequence[Layer] = field(compare=False)
     mappings: dict[str, Mapping] = field(compare=False)
+
+    kind = "mapped network"
+
+    @classmethod
+    def _check_fields(cls, fields: dict[str, Any]) -> None:
+        if [one.name for one in fields["layers"]] != list(fields["mappings"]):
+            raise WrongValue("mappings has other names than layers")
+        if not fields["clock"] > 0:
+            raise WrongValue(f"clock is {shown(fields['clock'])}, expected a positive number")
 
     @property
     def seconds(self) -> float:
@@ -90,7 +99,8 @@ class MappedNetwork(Shown):
         )
 
     def _repr_html_(self) -> str:
-        return rows_html(self.to_dict()["layers"], repr(self).strip("<>"))
+        rows = [{**row, "mapping": row["mapping"].replace("\n", "; ")} for row in self.to_dict()["layers"]]
+        return rows_html(rows, repr(self).strip("<>"))
 
 
 def search(
