@@ -390,7 +390,7 @@ def made_network(tmp_path: Path, family: str) -> Any:
     return hc.zoo.open_llm(tmp_path)
 
 
-def test_heads_with_norms_of_their_own_have_biases_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_with_norms_of_their_own_have_such_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net, given, taken = made_network(tmp_path, "cohere with norms"), np.random.default_rng(3), Run._tensors
     heads = {"q": net.shape.heads, "k": net.shape.kv_heads}
     made_biases = {f"attn_{name}_norm.bias": given.normal(size=(n, 16)).astype("f") for name, n in heads.items()}
