@@ -150,6 +150,14 @@ for rows in (1, 2, 3, 8):
     hook.refuse(0)
     hc.matmul(x, w.T)
     assert hook.sum() == 0, ("matmul", rows, hook.sum())
+row = np.ones((1, 3 << 20), np.float32)
+w = np.broadcast_to(row, (16, row.size)).T
+apart = np.ones((1 << 20, 256), np.float32)[:, :1]  # rows that share the sets of a cache
+alike = np.broadcast_to(row[:, :1], (1 << 21, 1))
+for x, w in ((np.ones((row.size, 8), np.float32).T, w), (alike, row[:, :3]), (apart, row[:, :3])):
+    hook.refuse(0)
+    hc.matmul(x, w)
+    assert hook.sum() < 64 << 20, ("matmul", x.shape, x.strides, hook.sum())
 """
 
 

@@ -17,7 +17,6 @@ enum {
     PART = 1 << 14,   /* values of w that are copied at a time: 64 KiB */
     PACK_ROWS = 16,   /* of one call of pack_x32 */
     SMALL = 1 << 16,  /* values of x that are worth a copy, and of w that stay in L2 */
-    COPIED = 1 << 22, /* values of x that may be copied: 16 MiB */
     LEAST_COLUMNS = 64,
     FEW = 2048, /* values that need no allocation */
     WHOLE = 32, /* outputs that no kernel splits */
@@ -41,9 +40,11 @@ typedef struct {
 
 /* Rows that share the sets of a cache are copied, and so are those whose columns are not contiguous. */
 static bool is_copied(const hc_source *x) {
-    const bool shares_sets = x->rows > WAYS && x->along_stride % SETS == 0;
+    const bool shares_sets = x->rows > WAYS && x->along_stride != 0 && x->along_stride % SETS == 0;
     return !x->along || x->along_stride % (int64_t)sizeof(float) != 0 || shares_sets;
 }
+
+static int64_t copied_ld(int64_t columns) { return hc_round_up(columns, PACK_ROWS) + PACK_ROWS; }
 
 bool hc_is_flat(const hc_product *p) {
     const hc_source *x = p->x, *w = p->w;
@@ -53,7 +54,7 @@ bool hc_is_flat(const hc_product *p) {
         return false;
     if (x->rows > MOST_ROWS && w->rows > SMALL / w->columns)
         return false;
-    return !is_copied(x) || x->rows <= (x->along ? COPIED : SMALL) / x->columns;
+    return !is_copied(x) || x->rows <= (x->along ? HC_GEMV_COPIED / copied_ld(x->columns) : SMALL / x->columns);
 }
 
 /* Fetches `columns` floats of each row, which are used later. */
@@ -158,7 +159,7 @@ hc_status hc_flat(const hc_product *p, hc_error *error) {
     job.part = as_it_lies ? 0 : job.chunk * job.columns;
 
     const bool copies = is_copied(x);
-    const int64_t ldx = hc_round_up(job.k, 16) + 16, x_values = copies ? job.m * ldx : 0;
+    const int64_t ldx = copied_ld(job.k), x_values = copies ? job.m * ldx : 0;
     const int64_t values = x_values + run.n_threads * (job.sums + job.part);
     _Alignas(HC_CACHE_LINE) float few[FEW];
     float *memory = values <= FEW ? few : hc_alloc_aligned(values * (int64_t)sizeof *memory);
