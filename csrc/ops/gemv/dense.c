@@ -47,9 +47,7 @@ static void dense_rows(void *context, int64_t task, int thread) {
     }
 }
 
-static bool lies_along(const hc_source *few) {
-    return few->along && few->along_stride % (int64_t)sizeof(float) == 0;
-}
+static bool lies_along(const hc_source *few) { return few->along && few->along_stride % (int64_t)sizeof(float) == 0; }
 
 /* Fewer than 16 rows of `many` leave lanes empty, which takes less time than a transposition through memory. */
 static bool is_few(const hc_source *few, const hc_source *many) {

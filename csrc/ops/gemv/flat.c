@@ -10,13 +10,13 @@
 #include <string.h>
 
 enum {
-    MOST_ROWS = 192,  /* of x, if w is not small */
-    TASK_ROWS = 512,  /* of x */
-    BLOCK_ROWS = 64,  /* of x in one call of the kernel, */
-    SUMS = 4096,      /* and its sums: half of an L1 of 32 KiB */
-    PART = 1 << 14,   /* values of w that are copied at a time: 64 KiB */
-    PACK_ROWS = 16,   /* of one call of pack_x32 */
-    SMALL = 1 << 16,  /* values of x that are worth a copy, and of w that stay in L2 */
+    MOST_ROWS = 192, /* of x, if w is not small */
+    TASK_ROWS = 512, /* of x */
+    BLOCK_ROWS = 64, /* of x in one call of the kernel, */
+    SUMS = 4096,     /* and its sums: half of an L1 of 32 KiB */
+    PART = 1 << 14,  /* values of w that are copied at a time: 64 KiB */
+    PACK_ROWS = 16,  /* of one call of pack_x32 */
+    SMALL = 1 << 16, /* values of x that are worth a copy, and of w that stay in L2 */
     LEAST_COLUMNS = 64,
     FEW = 2048, /* values that need no allocation */
     WHOLE = 32, /* outputs that no kernel splits */
