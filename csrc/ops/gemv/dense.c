@@ -4,7 +4,7 @@
 #include "base/threads.h"
 #include "ops/gemv/gemv.h"
 
-enum { TASK_ROWS = 4 * HC_GEMV_DENSE_ROWS, LEAST_ROWS = HC_GEMV_DENSE_UNIT };
+enum { TASK_ROWS = 4 * HC_GEMV_DENSE_ROWS, LEAST_ROWS = HC_GEMV_DENSE_UNIT, SMALL = 2048 /* values, on the stack */ };
 
 typedef struct {
     const hc_source *rows; /* the side with many rows */
@@ -77,7 +77,9 @@ hc_status hc_few_dense(const hc_product *p, hc_error *error) {
     const hc_run run = hc_run_for(p);
     const bool is_along = lies_along(few);
     const int64_t ldx = is_along ? few->along_stride / (int64_t)sizeof(float) : few->columns;
-    float *copy = is_along ? NULL : hc_alloc_aligned(few->rows * ldx * (int64_t)sizeof *copy);
+    _Alignas(HC_CACHE_LINE) float small[SMALL];
+    const bool is_small = few->rows * few->columns <= SMALL;
+    float *copy = is_along ? NULL : is_small ? small : hc_alloc_aligned(few->rows * ldx * (int64_t)sizeof *copy);
     if (!is_along && !copy)
         return hc_fail(error, HC_MEMORY, "matmul: not enough memory for %lld vectors", (long long)few->rows);
     if (copy)
@@ -90,6 +92,7 @@ hc_status hc_few_dense(const hc_product *p, hc_error *error) {
                         .kernel = HC_PICK(gemv_dense, &run),
                         .out = &p->out};
     hc_parallel(run.n_threads, hc_ceil_div(many->rows, TASK_ROWS), dense_rows, &job);
-    hc_free_aligned(copy);
+    if (copy != small)
+        hc_free_aligned(copy);
     return HC_OK;
 }

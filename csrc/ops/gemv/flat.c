@@ -26,7 +26,7 @@ enum {
 
 typedef struct {
     const hc_product *p;
-    hc_rows out;
+    const hc_rows *out;
     hc_gemm_flat_fn *kernel;
     hc_pack_x32_fn *pack;
     int64_t m, n, k;
@@ -94,9 +94,9 @@ static const float *part_of(const hc_flat_job *job, int64_t column, int64_t n, i
 
 static void write_sums(const hc_flat_job *job, const float *sums, int64_t ld, int64_t row, int64_t m, int64_t column,
                        int64_t n) {
-    const int64_t step = job->out.column_stride;
+    const int64_t step = job->out->column_stride;
     for (int64_t i = 0; i < m; i++, sums += ld) {
-        char *to = hc_row(&job->out, row + i) + column * step;
+        char *to = hc_row(job->out, row + i) + column * step;
         if (step == sizeof(float))
             memcpy(to, sums, (size_t)n * sizeof *sums);
         else
@@ -138,8 +138,11 @@ static void multiply_task(void *context, int64_t task, int thread) {
 hc_status hc_flat(const hc_product *p, hc_error *error) {
     const hc_source *x = p->x, *w = p->w;
     const hc_run run = hc_run_for(p);
+    hc_rows out;
+    if (p->out.n_dims > 1)
+        out = hc_merged_rows(&p->out);
     hc_flat_job job = {.p = p,
-                       .out = hc_merged_rows(&p->out),
+                       .out = p->out.n_dims > 1 ? &out : &p->out,
                        .kernel = HC_PICK(gemm_flat, &run),
                        .pack = HC_PICK(pack_x32, &run),
                        .m = x->rows,
