@@ -1,7 +1,8 @@
 """Failed allocations: a MemoryError with a message, and no effect on the next call.
 
 tests/c/allocations.c tests every call of the core. This file tests the path to Python: a preloaded library refuses the
-n-th `aligned_alloc`, which only the core uses, for n = 1, 2, ... until a call succeeds.
+n-th `aligned_alloc`, which only the core uses, for n = 1, 2, ... until a call succeeds. The library also counts bytes,
+so that a call that should read its operands where they lie cannot copy them.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import pytest
 
 HOOK = """
 #include <stdlib.h>
-static long asked, wanted;
-void refuse(long number) { asked = 0; wanted = number; }
+static long asked, wanted, total;
+void refuse(long number) { asked = total = 0; wanted = number; }
 long count(void) { return asked; }
+long sum(void) { return total; }
 void *aligned_alloc(size_t alignment, size_t bytes) {
     void *memory = NULL;
+    __atomic_add_fetch(&total, bytes, __ATOMIC_SEQ_CST);
     if (__atomic_add_fetch(&asked, 1, __ATOMIC_SEQ_CST) == wanted)
         return NULL;
     return posix_memalign(&memory, alignment, bytes) == 0 ? memory : NULL;
@@ -127,8 +130,39 @@ for call in (lambda: core.dequantize(run, packed, values), lambda: core.matmul(r
 assert values.tobytes() == q.dequantize().tobytes() and product.tobytes() == (x @ q.T).tobytes()
 """
 
+IN_PLACE = """
+import ctypes, os
+import numpy as np
+import heterocompute as hc
 
-def test_refused_memory_is_a_memory_error(tmp_path: Path) -> None:
+hook = ctypes.CDLL(os.environ["LD_PRELOAD"])
+hook.sum.restype = ctypes.c_long
+for filters in (16, 31, 48, 63, 64, 200):
+    w = np.ones((filters, 1, 1, 2048), np.float32).transpose(0, 3, 1, 2)
+    for images in (1, 3, 8):
+        x = np.ones((images, 2048, 1, 1), np.float32)
+        hook.refuse(0)
+        hc.conv2d(x, w)
+        assert hook.sum() <= x.nbytes + 4096, ("conv2d", filters, images, hook.sum())
+w = np.ones((500, 2048), np.float32)
+for rows in (1, 2, 3, 8):
+    x = np.ones((rows, 2048), np.float32)
+    hook.refuse(0)
+    hc.matmul(x, w.T)
+    assert hook.sum() == 0, ("matmul", rows, hook.sum())
+row = np.ones((1, 3 << 20), np.float32)
+w = np.broadcast_to(row, (16, row.size)).T
+apart = np.ones((1 << 20, 256), np.float32)[:, :1]  # rows that share the sets of a cache
+alike = np.broadcast_to(row[:, :1], (1 << 21, 1))
+for x, w in ((np.ones((row.size, 8), np.float32).T, w), (alike, row[:, :3]), (apart, row[:, :3])):
+    hook.refuse(0)
+    hc.matmul(x, w)
+    assert hook.sum() < 64 << 20, ("matmul", x.shape, x.strides, hook.sum())
+"""
+
+
+def run_hooked(tmp_path: Path, script: str) -> None:
+    """Run a script with HOOK in place of the core's allocator."""
     compiler = shutil.which("cc")
     if compiler is None or sys.platform != "linux" or "asan" in os.environ.get("LD_PRELOAD", ""):
         pytest.skip("needs a C compiler, Linux's loader, and an allocator of its own")
@@ -136,8 +170,16 @@ def test_refused_memory_is_a_memory_error(tmp_path: Path) -> None:
     source.write_text(HOOK)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
     environment = {**os.environ, "LD_PRELOAD": str(library), "HETEROCOMPUTE_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_refused_memory_is_a_memory_error(tmp_path: Path) -> None:
+    run_hooked(tmp_path, SCRIPT)
+
+
+def test_few_rows_and_windows_read_weights_where_they_lie(tmp_path: Path) -> None:
+    run_hooked(tmp_path, IN_PLACE)
 
 
 def test_refused_objects_of_python_are_a_memory_error() -> None:

@@ -376,7 +376,7 @@ def test_logits_are_those_of_transformers(family: str, tmp_path: Path, monkeypat
 def made_network(tmp_path: Path, family: str) -> Any:
     """Return a small network of a family, with drawn weights of transformers."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    name, more = made.FAMILIES[family]
+    name, more = FAMILIES[family]
     config = getattr(transformers, f"{name}Config")(**{
         "vocab_size": 128, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "pad_token_id": 0, **more,
@@ -388,6 +388,26 @@ def made_network(tmp_path: Path, family: str) -> Any:
             parameter.copy_(torch.randn_like(parameter) * 0.2)
     model.save_pretrained(tmp_path)
     return hc.zoo.open_llm(tmp_path)
+
+
+def test_heads_with_norms_of_their_own_have_such_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, given, taken = made_network(tmp_path, "cohere with norms"), np.random.default_rng(3), Run._tensors
+    heads = {"q": net.shape.heads, "k": net.shape.kv_heads}
+    made_biases = {f"attn_{name}_norm.bias": given.normal(size=(n, 16)).astype("f") for name, n in heads.items()}
+
+    def with_biases(run: Run, i: int) -> Any:
+        taken(run, i).update(made_biases)
+        return run._parts[i]
+
+    ids = given.integers(0, 128, (2, 9))
+    without = net.logits(ids)
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_tensors", with_biases)
+        found = net.logits(ids)
+        patch.setattr(Run, "_chunked", lambda run, layers, x, turns: (x, 0))
+        patch.setattr(Run, "_summed", lambda *args: None)
+        assert same_bits(net.logits(ids), found)
+    assert not same_bits(found, without)
 
 
 @pytest.mark.parametrize("family", ["deepseek_v3", "gpt_oss", "gpt2", "ministral3", "bloom", "falcon"])

@@ -1,11 +1,10 @@
 /* Few rows of floats times many float32 rows that are contiguous along the columns. Each output is one chain, up to 64
- * chains at a time, directly from the rows. Memory: the few rows, if
- * their columns are not contiguous.
+ * chains at a time, directly from the rows. Memory: the few rows, if their columns are not contiguous, up to 16 MiB.
  */
 #include "base/threads.h"
 #include "ops/gemv/gemv.h"
 
-enum { TASK_ROWS = 4 * HC_GEMV_DENSE_ROWS, LEAST_ROWS = HC_GEMV_DENSE_UNIT };
+enum { TASK_ROWS = 4 * HC_GEMV_DENSE_ROWS, LEAST_ROWS = HC_GEMV_DENSE_UNIT, SMALL = 2048 /* values, on the stack */ };
 
 typedef struct {
     const hc_source *rows; /* the side with many rows */
@@ -48,9 +47,12 @@ static void dense_rows(void *context, int64_t task, int thread) {
     }
 }
 
+static bool lies_along(const hc_source *few) { return few->along && few->along_stride % (int64_t)sizeof(float) == 0; }
+
 /* Fewer than 16 rows of `many` leave lanes empty, which takes less time than a transposition through memory. */
 static bool is_few(const hc_source *few, const hc_source *many) {
-    return many->along && few->rows <= (many->rows >= LEAST_ROWS ? HC_GEMV_MOST : HC_GEMV_VECTORS);
+    return many->along && few->rows <= (many->rows >= LEAST_ROWS ? HC_GEMV_MOST : HC_GEMV_VECTORS) &&
+           (lies_along(few) || few->rows <= HC_GEMV_COPIED / few->columns);
 }
 
 void hc_copy_rows(const hc_run *run, const hc_source *source, float *to, int64_t ld) {
@@ -73,9 +75,11 @@ hc_status hc_few_dense(const hc_product *p, hc_error *error) {
     const bool is_swapped = !is_few(p->x, p->w);
     const hc_source *few = is_swapped ? p->w : p->x, *many = is_swapped ? p->x : p->w;
     const hc_run run = hc_run_for(p);
-    const bool is_along = few->along && few->along_stride % (int64_t)sizeof(float) == 0;
+    const bool is_along = lies_along(few);
     const int64_t ldx = is_along ? few->along_stride / (int64_t)sizeof(float) : few->columns;
-    float *copy = is_along ? NULL : hc_alloc_aligned(few->rows * ldx * (int64_t)sizeof *copy);
+    _Alignas(HC_CACHE_LINE) float small[SMALL];
+    const bool is_small = few->rows * few->columns <= SMALL;
+    float *copy = is_along ? NULL : is_small ? small : hc_alloc_aligned(few->rows * ldx * (int64_t)sizeof *copy);
     if (!is_along && !copy)
         return hc_fail(error, HC_MEMORY, "matmul: not enough memory for %lld vectors", (long long)few->rows);
     if (copy)
@@ -88,6 +92,7 @@ hc_status hc_few_dense(const hc_product *p, hc_error *error) {
                         .kernel = HC_PICK(gemv_dense, &run),
                         .out = &p->out};
     hc_parallel(run.n_threads, hc_ceil_div(many->rows, TASK_ROWS), dense_rows, &job);
-    hc_free_aligned(copy);
+    if (copy != small)
+        hc_free_aligned(copy);
     return HC_OK;
 }

@@ -10,14 +10,13 @@
 #include <string.h>
 
 enum {
-    MOST_ROWS = 192,  /* of x, if w is not small */
-    TASK_ROWS = 512,  /* of x */
-    BLOCK_ROWS = 64,  /* of x in one call of the kernel, */
-    SUMS = 4096,      /* and its sums: half of an L1 of 32 KiB */
-    PART = 1 << 14,   /* values of w that are copied at a time: 64 KiB */
-    PACK_ROWS = 16,   /* of one call of pack_x32 */
-    SMALL = 1 << 16,  /* values of x that are worth a copy, and of w that stay in L2 */
-    COPIED = 1 << 22, /* values of x that may be copied: 16 MiB */
+    MOST_ROWS = 192, /* of x, if w is not small */
+    TASK_ROWS = 512, /* of x */
+    BLOCK_ROWS = 64, /* of x in one call of the kernel, */
+    SUMS = 4096,     /* and its sums: half of an L1 of 32 KiB */
+    PART = 1 << 14,  /* values of w that are copied at a time: 64 KiB */
+    PACK_ROWS = 16,  /* of one call of pack_x32 */
+    SMALL = 1 << 16, /* values of x that are worth a copy, and of w that stay in L2 */
     LEAST_COLUMNS = 64,
     FEW = 2048, /* values that need no allocation */
     WHOLE = 32, /* outputs that no kernel splits */
@@ -27,7 +26,7 @@ enum {
 
 typedef struct {
     const hc_product *p;
-    hc_rows out;
+    const hc_rows *out;
     hc_gemm_flat_fn *kernel;
     hc_pack_x32_fn *pack;
     int64_t m, n, k;
@@ -41,9 +40,11 @@ typedef struct {
 
 /* Rows that share the sets of a cache are copied, and so are those whose columns are not contiguous. */
 static bool is_copied(const hc_source *x) {
-    const bool shares_sets = x->rows > WAYS && x->along_stride % SETS == 0;
+    const bool shares_sets = x->rows > WAYS && x->along_stride != 0 && x->along_stride % SETS == 0;
     return !x->along || x->along_stride % (int64_t)sizeof(float) != 0 || shares_sets;
 }
+
+static int64_t copied_ld(int64_t columns) { return hc_round_up(columns, PACK_ROWS) + PACK_ROWS; }
 
 bool hc_is_flat(const hc_product *p) {
     const hc_source *x = p->x, *w = p->w;
@@ -53,7 +54,7 @@ bool hc_is_flat(const hc_product *p) {
         return false;
     if (x->rows > MOST_ROWS && w->rows > SMALL / w->columns)
         return false;
-    return !is_copied(x) || x->rows <= (x->along ? COPIED : SMALL) / x->columns;
+    return !is_copied(x) || x->rows <= (x->along ? HC_GEMV_COPIED / copied_ld(x->columns) : SMALL / x->columns);
 }
 
 /* Fetches `columns` floats of each row, which are used later. */
@@ -93,9 +94,9 @@ static const float *part_of(const hc_flat_job *job, int64_t column, int64_t n, i
 
 static void write_sums(const hc_flat_job *job, const float *sums, int64_t ld, int64_t row, int64_t m, int64_t column,
                        int64_t n) {
-    const int64_t step = job->out.column_stride;
+    const int64_t step = job->out->column_stride;
     for (int64_t i = 0; i < m; i++, sums += ld) {
-        char *to = hc_row(&job->out, row + i) + column * step;
+        char *to = hc_row(job->out, row + i) + column * step;
         if (step == sizeof(float))
             memcpy(to, sums, (size_t)n * sizeof *sums);
         else
@@ -137,8 +138,11 @@ static void multiply_task(void *context, int64_t task, int thread) {
 hc_status hc_flat(const hc_product *p, hc_error *error) {
     const hc_source *x = p->x, *w = p->w;
     const hc_run run = hc_run_for(p);
+    hc_rows out;
+    if (p->out.n_dims > 1)
+        out = hc_merged_rows(&p->out);
     hc_flat_job job = {.p = p,
-                       .out = hc_merged_rows(&p->out),
+                       .out = p->out.n_dims > 1 ? &out : &p->out,
                        .kernel = HC_PICK(gemm_flat, &run),
                        .pack = HC_PICK(pack_x32, &run),
                        .m = x->rows,
@@ -158,7 +162,7 @@ hc_status hc_flat(const hc_product *p, hc_error *error) {
     job.part = as_it_lies ? 0 : job.chunk * job.columns;
 
     const bool copies = is_copied(x);
-    const int64_t ldx = hc_round_up(job.k, 16) + 16, x_values = copies ? job.m * ldx : 0;
+    const int64_t ldx = copied_ld(job.k), x_values = copies ? job.m * ldx : 0;
     const int64_t values = x_values + run.n_threads * (job.sums + job.part);
     _Alignas(HC_CACHE_LINE) float few[FEW];
     float *memory = values <= FEW ? few : hc_alloc_aligned(values * (int64_t)sizeof *memory);

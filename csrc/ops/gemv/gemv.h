@@ -124,6 +124,7 @@ hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, 
  * chain: nothing is packed. */
 bool hc_is_few_dense(const hc_product *product);
 hc_status hc_few_dense(const hc_product *product, hc_error *error);
+enum { HC_GEMV_COPIED = 1 << 22 }; /* values that these and hc_flat may copy: 16 MiB */
 /* All rows of a dense source, ld floats apart. */
 void hc_copy_rows(const hc_run *run, const hc_source *source, float *to, int64_t ld);
 /* Other dense float32 without panels: up to some hundred rows of x, or small w (flat.c). */

@@ -45,7 +45,7 @@ static void norm_by(const llm_job *job, int64_t rows, int64_t n, const float *fr
                                    .n = n,
                                    .x = from,
                                    .weight = layer->norm[which] + first,
-                                   .bias = layer->norm_bias[which],
+                                   .bias = layer->norm_bias[which] ? layer->norm_bias[which] + first : NULL,
                                    .y = to,
                                    .epsilon = layer->epsilon});
 }

@@ -87,14 +87,19 @@ void hc_dense_source(hc_source *source, const hc_dense_context *context) {
                           .context = context};
     if (context->dtype != HC_F32 || context->n_column_dims != 1)
         return;
-    const hc_rows r = hc_merged_rows(&context->rows);
-    if (r.n_dims == 1 && r.stride[0] == sizeof(float)) {
-        source->side = hc_row(&r, 0);
+    const hc_rows *r = &context->rows;
+    hc_rows merged;
+    if (r->n_dims > 1) {
+        merged = hc_merged_rows(r);
+        r = &merged;
+    }
+    if (r->n_dims == 1 && r->stride[0] == sizeof(float)) {
+        source->side = hc_row(r, 0);
         source->side_stride = context->column_stride[0];
     }
-    if (r.n_dims <= 1 && (context->column_stride[0] == sizeof(float) || columns == 1)) {
-        source->along = hc_row(&r, 0);
-        source->along_stride = r.n_dims ? r.stride[0] : columns * (int64_t)sizeof(float);
+    if (r->n_dims <= 1 && (context->column_stride[0] == sizeof(float) || columns == 1)) {
+        source->along = hc_row(r, 0);
+        source->along_stride = r->n_dims ? r->stride[0] : columns * (int64_t)sizeof(float);
     }
 }
 

@@ -13,7 +13,11 @@ hc_order hc_order_of(const hc_source *x, const hc_source *w) {
 }
 
 hc_rows hc_merged_rows(const hc_rows *rows) {
-    hc_rows merged = *rows;
+    hc_rows merged; /* without the unused dimensions: to copy them takes longer than a small product */
+    merged.data = rows->data;
+    merged.rows = rows->rows;
+    merged.first = rows->first;
+    merged.column_stride = rows->column_stride;
     merged.n_dims = 0;
     for (int i = 0; i < rows->n_dims; i++) {
         const int last = merged.n_dims - 1;

@@ -220,7 +220,9 @@ class Run:
         weight = part.get(f"{name}.weight")
         if weight is None or self.shape.options.qk_norm != "apart":
             return self._normed(x, part, name)
-        heads = [self._norm(np.ascontiguousarray(x[:, :, i]), weight[i], None) for i in range(x.shape[2])]
+        bias = part.get(f"{name}.bias")
+        biases = bias if bias is not None else [None] * x.shape[2]
+        heads = [self._norm(np.ascontiguousarray(x[:, :, i]), weight[i], biases[i]) for i in range(x.shape[2])]
         return np.stack(heads, 2)
 
     def layer(self, i: int, x: FloatArray) -> FloatArray:

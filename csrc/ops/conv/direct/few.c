@@ -9,7 +9,7 @@
 
 enum {
     MOST_WINDOWS = 8,
-    TASK_FILTERS = 16 * HC_GEMV_DENSE_ROWS,
+    TASK_FILTERS = 4 * HC_GEMV_DENSE_ROWS,
 };
 
 typedef struct {
@@ -32,7 +32,7 @@ static bool are_chains(const hc_view *w, const hc_conv_shape *s) {
 bool hc_conv_is_few(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     return conv->order == HC_CONV_FLOATS && !conv->w->packed && !conv->filters && windows_of(s) <= MOST_WINDOWS &&
-           s->filters / conv->window->groups >= HC_GEMV_DENSE_ROWS && are_chains(conv->w->dense, s);
+           s->filters / conv->window->groups >= HC_GEMV_DENSE_UNIT && are_chains(conv->w->dense, s);
 }
 
 static void store(const few_job *job, int64_t window, int64_t first, int64_t n, const float *sums) {
@@ -56,17 +56,16 @@ static void few_task(void *context, int64_t task, int thread) {
     const int64_t end = hc_min((task + 1) * TASK_FILTERS, job->filters);
     for (int64_t first = task * TASK_FILTERS; first < end; first += HC_GEMV_DENSE_ROWS) {
         const int64_t n_rows = hc_min(HC_GEMV_DENSE_ROWS, end - first);
+        const int read = (int)hc_round_up(n_rows, HC_GEMV_DENSE_UNIT);
         const float *rows[HC_GEMV_DENSE_ROWS];
-        for (int64_t i = 0; i < hc_round_up(n_rows, HC_GEMV_DENSE_UNIT);
-             i++) { /* rows after the last repeat the last */
+        for (int64_t i = 0; i < read; i++) { /* rows after the last repeat the last */
             const int64_t filter = job->group * job->filters + first + hc_min(i, n_rows - 1);
             rows[i] = (const float *)(const void *)((const char *)w->data + filter * w->strides[0]);
         }
         for (int64_t v = 0; v < job->n_windows;) {
             float sums[HC_GEMV_VECTORS * HC_GEMV_DENSE_ROWS];
             const int64_t left = job->n_windows - v, n = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-            job->kernel(job->columns, (int)hc_round_up(n_rows, HC_GEMV_DENSE_UNIT), rows, (int)n,
-                        job->windows + v * job->columns, job->columns, sums);
+            job->kernel(job->columns, read, rows, (int)n, job->windows + v * job->columns, job->columns, sums);
             for (int64_t j = 0; j < n; j++)
                 store(job, v + j, first, n_rows, sums + j * HC_GEMV_DENSE_ROWS);
             v += n;
