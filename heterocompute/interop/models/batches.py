@@ -20,6 +20,7 @@ import numpy as np
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import call_back
 from ...base.texts import sentence
+from .blocks import cloned
 
 EVERY = 4  # one of this many batches is held out
 ONCE = (
@@ -124,7 +125,7 @@ class Batches:
         """
         args, kwargs = self.arguments(model, batch, index)
         try:
-            return call_back(model, *args, **kwargs)
+            return call_back(model, *cloned(args), **cloned(kwargs))  # a model may write to its inputs
         except (Problem, MemoryError):
             raise
         except Exception as problem:  # whatever a model raises
