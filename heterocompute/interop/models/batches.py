@@ -21,6 +21,7 @@ from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import call_back
 from ...base.progress import Steps
 from ...base.texts import sentence
+from .blocks import cloned
 
 EVERY = 4  # one of this many batches is held out
 ONCE = (
@@ -132,7 +133,7 @@ class Batches:
         """
         args, kwargs = self.arguments(model, batch, index)
         try:
-            return call_back(model, *args, **kwargs)
+            return call_back(model, *cloned(args), **cloned(kwargs))  # a model may write to its inputs
         except (Problem, MemoryError):
             raise
         except Exception as problem:  # whatever a model raises

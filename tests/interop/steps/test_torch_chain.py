@@ -176,3 +176,121 @@ def test_tied_weights_are_rounded_alike_with_any_memory() -> None:
             assert other.table == found[0].table
             for name, q in found[0].weights.items():
                 np.testing.assert_array_equal(np.asarray(q), np.asarray(other.weights[name]))
+
+
+class Odd(torch.nn.Module):
+    """Blocks that depend on more than their arguments, or whose weights are used elsewhere."""
+
+    def __init__(self, kind: str, count: int, width: int) -> None:
+        super().__init__()
+        self.kind, self.stem = kind, torch.nn.Linear(5, width)
+        self.blocks = torch.nn.ModuleList(Block(width, "residual") for _ in range(count))
+        self.head = torch.nn.Linear(width, 3)
+        self.register_buffer("shared", torch.zeros(width))
+        if kind == "nested":
+            self.blocks = torch.nn.ModuleList([Twofold(width)])
+        if kind == "module":
+            self.blocks[-1].second = self.blocks[0].second
+        for block in self.blocks:
+            block.register_forward_hook(self.leave)
+
+    def leave(self, block: Any, args: Any, answer: Any) -> Any:
+        """Read what the model or the first block left for the others."""
+        if self.kind == "hook":
+            if block is self.blocks[0]:
+                self.left = answer.detach()
+            return answer + self.left
+        return answer * self.left if self.kind == "batch" else None
+
+    def forward(self, x: Any) -> Any:
+        if self.kind == "input":
+            x.mul_(0.5)
+        h = self.stem(x)
+        self.left = h.mean(0)
+        self.shared.copy_(self.left)
+        given = Plain(h)
+        for block in self.blocks:
+            if self.kind == "object":
+                h = block(h, before=given)
+                given.value = h * 0.5
+            else:
+                h = block(h, self.shared) if self.kind == "buffer" else block(h)
+            if self.kind == "data":
+                h.data.mul_(1.5)
+            if self.kind == "flags":
+                h = block(h, scale=(h > 0).any(0).clone())
+        if self.kind == "direct":
+            h = self.blocks[0].second(torch.tanh(self.blocks[0].first(h)))
+        if self.kind == "functional":
+            h = torch.nn.functional.linear(h, self.blocks[0].first.weight)[:, : h.shape[1]]
+        return self.head(h)
+
+
+class Plain:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __radd__(self, other: Any) -> Any:
+        return other + self.value
+
+
+class Twofold(torch.nn.Linear):
+    """A layer with a layer in it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, width)
+        self.inner = torch.nn.Linear(width, width)
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(torch.tanh(self.inner(x)))
+
+
+ODD = ("hook", "batch", "input", "object", "buffer", "data", "flags", "direct", "functional", "module", "nested")
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_blocks_that_depend_on_more_are_run_whole(kind: str) -> None:
+    rng = np.random.default_rng(6030 + ODD.index(kind))
+    for _ in range(3):
+        torch.manual_seed(int(rng.integers(1 << 30)))
+        net = Odd(kind, int(rng.integers(2, 5)), 8 * int(rng.integers(1, 4))).eval()
+        size = int(rng.integers(1, 7))
+        batches = [torch.randn(size, 5) for _ in range(int(rng.integers(2, 5)))]
+        paths = [name for name, one in net.named_modules() if isinstance(one, torch.nn.Linear)]
+        source, kept = batching.Batches(batches, "test"), [one.clone() for one in batches]
+        own = chain.Chain([net], source, paths, 1 << 20)
+        for path in [*paths, *rng.choice(paths, 3)]:
+            assert same(seen_by(net, own, path), seen_by(net, chain.Whole([net], source), path)), (kind, path)
+            with torch.no_grad():
+                net.get_submodule(path).weight.mul_(1.25)
+            own.changed([path])
+        assert all(map(torch.equal, batches, kept))
+        assert not any(one._forward_pre_hooks for one in net.modules())
+
+
+def test_noise_does_not_hold_up_a_loop() -> None:
+    class Loop(Stack):
+        def forward(self, x: Any) -> Any:
+            h, total = self.stem(x), 0.0
+            while total < 3:  # the noise is negative on average for these shapes, or positive: either must end
+                h = self.blocks[0](h)
+                total += float(h.detach().abs().mean() < 0.7) * 3
+                h = h * 0.5
+            return self.head(self.blocks[1](h))
+
+    torch.manual_seed(3)
+    net, batches = Loop("plain", 2, 8).eval(), [torch.randn(4, 5) for _ in range(3)]
+    source = batching.Batches(batches, "test")
+    own = chain.Chain([net], source, ["blocks.0.first", "blocks.1.first", "head"], 1 << 20)
+    for path in ("blocks.0.first", "blocks.1.first", "head"):
+        assert same(seen_by(net, own, path), seen_by(net, chain.Whole([net], source), path))
+
+
+def test_inputs_of_a_later_block_are_within_the_memory_too() -> None:
+    torch.manual_seed(5)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4096), torch.nn.Linear(4096, 2)).eval()
+    source = batching.Batches([torch.randn(8, 8) for _ in range(3)], "test")
+    own = chain.Chain([net], source, ["0", "1", "2"], 1 << 15)
+    for path in ("0", "1", "2"):
+        assert same(seen_by(net, own, path), seen_by(net, chain.Whole([net], source), path))
+        assert sum(one.nbytes for one in chain.tensors_in([(own._inputs, own._constants)])) <= 1 << 15
