@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,22 @@ def test_broken_replacements_are_errors() -> None:
             assert "precompiled_charsmap" in str(error)
             refused += 1
     assert refused
+
+
+def test_files_do_not_take_more_memory_or_time_than_their_size() -> None:
+    with pytest.raises(ValueError, match="a text of more than 1024 bytes"):
+        Charsmap("a.gguf", charsmap({"a": "b" * 2000})).replaced("a")
+    nodes = np.zeros(128, np.uint32)
+    nodes[0], nodes[1] = 96 << 10, 97 << 10 | 97  # "a" leads to itself
+    cycle = Charsmap("a.gguf", nodes.nbytes.to_bytes(4, "little") + nodes.tobytes() + b"x\0")
+    assert cycle.replaced("a" * 9) == "a" * 9
+    with pytest.raises(ValueError, match="a text of more than 1024 bytes"):
+        cycle.replaced("a" * 5000)
+    tracemalloc.start()
+    coder = Unigram({"?": 0, "a" * 20000: 1, "a": 2}, [0.0, -1.0, -2.0], [2, 1, 1], 0)
+    assert tracemalloc.get_traced_memory()[1] < 20 << 20  # all beginnings of the piece are 200 MB
+    tracemalloc.stop()
+    assert coder.encode("a" * 9) == [2] * 9
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ FURTHER = "##"  # before a piece that continues a word
 SPACE = "\u2581"
 LONGEST = 1 << 30
 PENALTY = 10.0  # below the least score: that of an unknown character
+LONGEST = 1024  # bytes of a replacement and of what it replaces: a file may hold more, or a cycle
 SPECIAL = (CONTROL, UNKNOWN)  # types of tokens that are found in texts before words are
 
 
@@ -153,20 +154,27 @@ class Unigram:
             text: (0.0 if types[i] == USER else scores[i], i) for text, i in numbers.items() if types[i] in matched
         }
         self._cost = min((scores[i] for i in numbers.values() if types[i] == NORMAL), default=0.0) - PENALTY
-        self._begun = {text[:end] for text in self._scores for end in range(1, len(text) + 1)}
+        self._next: dict[int, int] = {}  # a tree of the pieces: a node and a character -> the node after it
+        self._ends: dict[int, tuple[float, int]] = {}  # the pieces that end at a node
+        for text, found in self._scores.items():
+            node = 0
+            for character in text:
+                node = self._next.setdefault(node << 21 | ord(character), len(self._next) + 1)
+            self._ends[node] = found
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text."""
-        n, scores, begun = len(text), self._scores, self._begun
+        n, scores, after, ends = len(text), self._scores, self._next, self._ends
         best, pieces = [-math.inf] * (n + 1), [(0, self._unknown)] * (n + 1)
         best[0] = 0.0
         for i in range(n):
-            so_far, end = best[i], i + 1
-            while end <= n and (piece := text[i:end]) in begun:
-                found = scores.get(piece)
+            so_far, node = best[i], 0
+            for end in range(i + 1, n + 1):
+                if not (node := after.get(node << 21 | ord(text[end - 1]), 0)):
+                    break
+                found = ends.get(node)
                 if found is not None and so_far + found[0] > best[end]:
                     best[end], pieces[end] = so_far + found[0], (i, found[1])
-                end += 1
             if text[i] not in scores and so_far + self._cost > best[i + 1]:
                 best[i + 1], pieces[i + 1] = so_far + self._cost, (i, self._unknown)
         found_tokens, at = list[int](), n
@@ -202,13 +210,13 @@ class Charsmap:
         Raises
         ------
         ValueError
-            The double array has a position beyond its end.
+            The double array has a position beyond its end, or a cycle; or a replacement is very long.
         """
         data, found, at = text.encode(), bytearray(), 0
         while at < len(data):
             length, begin = self._longest(data, at)
             if length:
-                end = self._texts.find(b"\0", begin)
+                end = self._texts.find(b"\0", begin, begin + LONGEST + 1)
                 if begin >= len(self._texts) or end < 0:
                     raise self._wrong()
                 found += self._texts[begin:end]
@@ -230,7 +238,7 @@ class Charsmap:
             node ^= byte
             if byte == 0:
                 break
-            if node >= count:
+            if node >= count or i - at >= LONGEST:
                 raise self._wrong()
             unit = nodes[node]
             if unit & 0x800000FF != byte:
@@ -243,7 +251,10 @@ class Charsmap:
         return length, begin
 
     def _wrong(self) -> ValueError:
-        return WrongValue(f"{printable(self._path)}: precompiled_charsmap has a position beyond its end")
+        return WrongValue(
+            f"{printable(self._path)}: precompiled_charsmap has a position beyond its end, or a text of more than "
+            f"{LONGEST} bytes"
+        )
 
 
 def _base(unit: int) -> int:
