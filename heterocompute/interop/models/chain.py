@@ -364,7 +364,7 @@ def _uses(seen: _Seen, net: Any, blocks: Sequence[str]) -> Any:
         for one in net.get_submodule(path).parameters():
             owners.setdefault(_place(one), set()).add(path)
 
-    class Uses(TorchDispatchMode):
+    class Uses(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
             if func._schema.name.removeprefix("aten::") in (*PRODUCTS, *COPIES, "linear", "convolution"):
                 for one in tensors_of(args):
@@ -376,7 +376,7 @@ def _uses(seen: _Seen, net: Any, blocks: Sequence[str]) -> Any:
 
 
 def _place(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    return int(tensor.untyped_storage().data_ptr())
 
 
 def _noise(answer: Any, strict: bool = True) -> Any:
