@@ -147,6 +147,12 @@ def array_of(weight: Weight) -> QuantizedArray | None:
     stored = linear.Codes(pack(codes, BITS), BITS, codes.shape[1])
     is_half = scales.dtype == np.float16 and np.array_equal(halves, biases)
     q = with_biases(stored, scales if is_half else wide, halves if is_half else biases, group)
+    if q is not None and isinstance(q.format, Int) and not is_half:  # scales of float16 are stored as float32
+        with np.errstate(over="ignore", under="ignore"):
+            narrow = q.components["scales"].astype(np.float16)
+        if np.array_equal(narrow, q.components["scales"]):
+            fmt = Int(BITS, q.format.group, q.format.symmetric, "f16")
+            q = QuantizedArray({**q.components, "scales": narrow}, fmt, q.shape, q.axis)
     return q if q is not None and _is_same(q, weight) else None
 
 
