@@ -70,7 +70,7 @@ def test_a_head_that_is_tied_to_a_plain_embedding_is_listed_as_plain(tmp_path, h
 
 
 def test_every_layout_that_quantize_writes_has_an_example():
-    assert LAYOUTS.keys() - QUANTIZED_TO == {"gpt-oss", "bitnet", "hqq", "quanto", "torchao"}
+    assert LAYOUTS.keys() - QUANTIZED_TO == {"gpt-oss", "bitnet", "hqq", "quanto"}
 
 
 @pytest.mark.parametrize("options, words", [

@@ -54,7 +54,7 @@ RESULTS = {
     "MacCost", "Measurement", "Overhead", "PipelineRun", "PublishedFigure", "PublishedFigures", "Roofline", "Stats",
     "Utilization", "Feed", "memory.Memory",
     "systolic.Run", "systolic.Simulation", "multi.ChipletTraffic", "accelerators.AcceleratorReport",
-    "accelerators.Layer", "Operand", "Quantity", "TrainingStep",
+    "accelerators.Layer", "Operand", "Quantity", "Reproduction", "TrainingStep",
 }  # fmt: skip
 # Callables without arguments, or without numbers and strings as arguments.
 PLAIN = {

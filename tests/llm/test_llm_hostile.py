@@ -256,7 +256,8 @@ def test_texts_that_are_none_are_refused(tmp_path: Path) -> None:
         hc.zoo.open_llm(tmp_path / "m").tokenizer.encode("a")
     for keys, words in (
         ({"tokenizer.ggml.pre": "martian"}, "tokenizer.ggml.pre is 'martian', expected one of gpt-2"),
-        ({"tokenizer.ggml.model": "t5"}, "tokenizer.ggml.model is 't5', expected gpt2, llama or bert"),
+        ({"tokenizer.ggml.model": "t5"}, "tokenizer.ggml.scores is missing"),
+        ({"tokenizer.ggml.model": "rwkv"}, "tokenizer.ggml.model is 'rwkv', expected gpt2, llama, bert or t5"),
         ({"tokenizer.ggml.merges": None}, "tokenizer.ggml.merges is missing"),
         ({"tokenizer.ggml.tokens": None}, "tokenizer.ggml.tokens is missing"),
         ({"tokenizer.ggml.model": "llama"}, "tokenizer.ggml.scores is missing"),
