@@ -20,7 +20,7 @@ machine in under a minute. For checks without a published source see [worked exa
 ```sh
 heterocompute reproduce                             # every result, with counts by status
 heterocompute reproduce eyeriss --html eyeriss.html # one machine, source or subject, as a page with a plot
-heterocompute reproduce tpu_v1 --save before.json   # hw.results.Reproduction.load reads it; a - b compares two versions of the model
+heterocompute reproduce tpu_v1 --save before.json   # hw.results.Reproduction.load reads it, a - b compares
 heterocompute reproduce off --json                  # the results that the model misses, each with its reason
 ```
 
