@@ -55,7 +55,7 @@ class Whole:
 
 @dataclass
 class _Seen:
-    """What a run of a model shows of its blocks."""
+    """Calls of the blocks in one run of a model."""
 
     wanted: str | None = None  # whose inputs are copied, None for all
     linked: Collection[str] | None = None  # whose constant arguments are copied, None for all
