@@ -113,7 +113,7 @@ class _Again:
         self, model: object, layers: list[Layer], batches: object, held: object, in_pairs: bool, memory: int
     ) -> None:
         self._model, self._batches = shared_copy(model, "quantize"), batches
-        self._unrounded = model if in_pairs else None
+        self._unrounded = shared_copy(model, "quantize") if in_pairs else None  # whose buffers a chain may change
         self._held_out = None if held is None else False
         self._transposed = transposed_of(layers)
         self._paths = {one.name: one.path for one in layers if weight_source(one) == "held"}

@@ -294,3 +294,24 @@ def test_inputs_of_a_later_block_are_within_the_memory_too() -> None:
     for path in ("0", "1", "2"):
         assert same(seen_by(net, own, path), seen_by(net, chain.Whole([net], source), path))
         assert sum(one.nbytes for one in chain.tensors_in([(own._inputs, own._constants)])) <= 1 << 15
+
+
+def test_buffers_of_the_caller_see_no_noise() -> None:
+    class Observed(Block):
+        def __init__(self) -> None:
+            super().__init__(8, "residual")
+            self.register_buffer("largest", torch.zeros(()))
+
+        def forward(self, x: Any, *_: Any) -> Any:
+            self.largest = torch.maximum(self.largest, x.abs().max())
+            return super().forward(x)
+
+    torch.manual_seed(6)
+    net = torch.nn.Sequential(*(Observed() for _ in range(4))).eval()
+    batches = [0.01 * torch.randn(3, 8) for _ in range(3)]
+    with torch.no_grad():
+        for batch in batches:
+            net(batch)
+    before = [one.largest.clone() for one in net]
+    hc.ptq.quantize(net, batches, "int4-g8", method="qronos")
+    assert all(torch.equal(one.largest, value) for one, value in zip(net, before, strict=True))
