@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..arrays.bits import pack
-from ..arrays.components import component_layout
+from ..arrays.components import component_layout, values_of
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
@@ -242,7 +242,8 @@ class Grid:
         if not self.exact:
             parts = base.quantized(found, source_dtype).components
         elif fmt.is_plain:
-            parts = {"values": np.ascontiguousarray(found.T).view(np.float32)}
+            stored = component_layout(fmt, pattern.shape, pattern.axis, values_of(source_dtype))["values"][0]
+            parts = {"values": np.ascontiguousarray(found.T).view(np.float32).astype(stored, copy=False)}
         else:
             values = np.ascontiguousarray(found.T).view(np.float32).reshape(self.shape)
             parts = nearest(values, self.fmt, self.axis).components

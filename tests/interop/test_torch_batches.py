@@ -108,3 +108,36 @@ def test_an_iterator_is_read_once():
     assert hc.ptq.calibrate(model(), iter([X])).held is None
     with bad_argument(ValueError, "batches", "value"):
         hc.ptq.quantize(model(), iter([X]), "int8", memory=100)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("way", ["turned", "btk,nk->btn", "btk,nk->bnt", "bt,nk->bnk", "stacked"])
+def test_products_that_pytorch_computes_as_stacks_are_heard(way, frozen):
+    layer, x = torch.nn.Linear(16, 4), X.reshape(3, 4, 16)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = layer
+
+        def forward(self, x):
+            if way == "turned":  # not contiguous: with a frozen weight, a product of stacks
+                return self.fc(x.transpose(0, 1))
+            if way == "stacked":
+                return self.fc.weight.expand(3, 4, 16) @ x.transpose(1, 2)
+            return torch.einsum(way, x if way[:3] == "btk" else x[:, :, 0], self.fc.weight)
+
+    found = hc.ptq.calibrate(Model().requires_grad_(not frozen), x, held=False)
+    if way == "bt,nk->bnk":  # a sum of no inputs
+        assert not found
+        return
+    wanted = hc.ptq.Hessian(16)
+    wanted.add(X.numpy())
+    assert found["fc.weight"].tokens == 12 and np.allclose(found["fc.weight"].matrix, wanted.matrix, rtol=1e-5)
+
+
+def test_an_iterator_is_refused_before_the_work_if_biases_read_it_again():
+    with bad_argument(ValueError, "inputs", "value", "is an iterator, which can be read once"):
+        pytest.importorskip("heterocompute.interop.torch").convert(
+            model(), "int8", method="gptq", inputs=iter([X]), correct_bias=True
+        )

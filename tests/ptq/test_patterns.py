@@ -113,3 +113,14 @@ def test_filters_have_blocks_within_a_window(h: hc.ptq.Hessian) -> None:
 def test_empty_and_tiny_weights(shape: tuple[int, int]) -> None:
     for fmt in ("2:4", "int4+2:4"):
         assert hc.ptq.gptq(np.ones(shape, np.float32), np.eye(shape[1]), fmt).shape == shape
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("method", [hc.ptq.gptq, hc.ptq.qronos])
+def test_a_pattern_alone_keeps_the_dtype_of_the_weights(dtype: str, method: Any, w: Any, h: hc.ptq.Hessian) -> None:
+    narrow = w.astype(np.dtype(dtype))
+    plain, q = hc.quantize(narrow, "2:4"), method(narrow, h, "2:4")
+    assert q.source_dtype == plain.source_dtype and q.nbytes == plain.nbytes
+    for name, part in plain.components.items():
+        assert (q.components[name].dtype, q.components[name].shape) == (part.dtype, part.shape)
+    assert hc.ptq.error(w, q, h).output_db > hc.ptq.error(w, plain, h).output_db + 2

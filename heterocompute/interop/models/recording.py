@@ -109,6 +109,15 @@ class ProductRecorder:
 
     def product(self, a: Any, b: Any) -> None:
         """Record the inputs of a @ b, for matrices, stacks of matrices, or a matrix and a vector."""
+        if a.dim() == b.dim() == 3:
+            if b.stride(0) == 0 and self._holds(b):  # repeated by PyTorch for inputs that it does not flatten
+                self.product(a.reshape(-1, a.shape[-1]), b[0])
+            elif a.stride(0) == 0 and self._holds(a):
+                self.product(a[0], b.transpose(0, 1).reshape(b.shape[1], -1))
+            elif self._holds(a) or self._holds(b):
+                for one, other in zip(a, b, strict=True):
+                    self.product(one, other)
+            return
         for weight, x, side in ((b, a, 0), (a, b, 1)):
             found = self._matrix(weight)
             if found is None:
@@ -125,6 +134,11 @@ class ProductRecorder:
             else:
                 self._add(names, (axis + 1,), rows, count, rows=True, expert=expert)
             return
+
+    def _holds(self, operand: Any) -> bool:
+        """Return whether an operand begins in the memory of a weight."""
+        at = operand.data_ptr()
+        return at in self._known or any(0 <= at - one.data_ptr() < one.nbytes for _, one in self._stacks)
 
     def _matrix(self, weight: Any) -> tuple[tuple[str, ...], Any, int | None, int] | None:
         """Return the names of an operand and the matrix that it is, and of a stack the index of the expert."""

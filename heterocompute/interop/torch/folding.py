@@ -168,7 +168,8 @@ def _groups(model: Any, layers: list[Layer], batches: Divided) -> tuple[list[Gro
             found.append(group)
     for layer in layers:
         if layer.name not in reasons and not any(layer in group.layers for group in found):
-            reasons[layer.name] = "it was not called"
+            computed = hasattr(layer.module, "parametrizations")
+            reasons[layer.name] = "a parametrization computes its weight" if computed else "it was not called"
     return found, {name: reason for name, reason in reasons.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -23,7 +23,7 @@ from ...ptq.error import error as output_error
 from ...ptq.gate import Exchange, Gate, best_failing, blended, climb, ladder_of, milliseconds, relative_error, scored
 from ...ptq.methods import CALIBRATED
 from ...ptq.network import Rounded, calibrate
-from ..models.batches import Batches, evaluating
+from ..models.batches import ONCE, Batches, evaluating
 from .forms import form_axis, formed, packed_shape, recipe_of, weight_now
 from .learning.codes import KINDS, STEPS
 from .walk import Layer, every_layer, layers, matching
@@ -133,6 +133,8 @@ def checked(
         raise WrongValue(f"convert: inputs is missing, expected the batches for {needs}")
     if isinstance(inputs, Calibration) and runs_model:
         raise WrongValue(f"convert: inputs is what calibrate returned, but {needs} runs the model: pass the batches")
+    if corrects and isinstance(inputs, Iterator):
+        raise WrongValue(f"convert: inputs {ONCE}")
     rounding = "search" if method == "awq" or (method == "rtn" and clip == "search") else method
     rounding = "gptq" if method == "learned" else rounding
     chance = as_int(0 if seed is None else seed, "convert: seed", 0, 2**64 - 1)

@@ -234,3 +234,47 @@ def test_gradients_that_the_model_turns_off_are_refused() -> None:
     model.blocks = torch.nn.ModuleList(Off() for _ in range(2))
     with pytest.raises(hc.ArgumentError, match="the model turns gradients off"):
         ht.convert(model, {"blocks.*": "int3-g16"}, method="learned", inputs=batches, steps=2)
+
+
+class Saving(torch.nn.Module):  # type: ignore[misc]
+    """Blocks whose forward pass is computed again for the gradients."""
+
+    def __init__(self, saves: bool) -> None:
+        super().__init__()
+        inner = [torch.nn.Sequential(torch.nn.Linear(D, D), torch.nn.GELU(), torch.nn.Linear(D, D)) for _ in range(3)]
+        self.blocks, self.head, self.saves = torch.nn.ModuleList(inner), torch.nn.Linear(D, 3), saves
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = x + (torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) if self.saves else block(x))
+        return self.head(x)
+
+
+def test_checkpoints_learn_the_same_codes() -> None:
+    torch.manual_seed(0)
+    model, batches = Saving(False), [torch.randn(40, D) for _ in range(4)]
+    small = []
+    for model.saves in (False, True):
+        small.append(ht.convert(model, "int3-g16", method="learned", inputs=batches, steps=20))
+    assert str(small[0].state_dict()) == str(small[1].state_dict())
+    x = torch.randn(99, D)
+    plain = ht.convert(model, "int3-g16", method="gptq", inputs=batches)
+    exact = model(x)
+    assert (small[1](x) - exact).square().sum() < (plain(x) - exact).square().sum()
+
+
+def test_a_block_behind_a_recurrent_layer_is_learned() -> None:
+    class Tagger(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.lstm = torch.nn.Embedding(50, D), torch.nn.LSTM(D, D, batch_first=True)
+            self.head = torch.nn.Linear(D, 8)
+
+        def forward(self, ids: Any) -> Any:
+            return self.head(self.lstm(self.embed(ids))[0])
+
+    torch.manual_seed(0)
+    small = ht.convert(Tagger(), "int4-g16", method="learned", steps=3, inputs=[torch.randint(50, (4, 9))] * 4)
+    assert str(small.head.weight.format) == "int4-g16" and "head.weight" in [
+        row["name"] for row in ht.report(small).table
+    ]

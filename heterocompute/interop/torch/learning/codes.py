@@ -12,8 +12,9 @@ If L is not less, the step is undone, and the next one moves fewer weights.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -221,6 +222,17 @@ def _parts(wide: Any, batches: Divided, paths: dict[str, str]) -> Iterator[tuple
         yield "", 1, [*paths], False
 
 
+class _With(torch.nn.Module):
+    """A block whose parameters are replaced for the forward and the backward pass: checkpoints compute it again."""
+
+    def __init__(self, block: Any) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, work: Callable[[], Any]) -> Any:
+        return work()
+
+
 @dataclass
 class _Block:
     """A block of the rounded model, and its calls in batches that choose and in batches that judge."""
@@ -318,17 +330,25 @@ class _Block:
 
     def _loss(self, choices: list[Choice], batches: list[Recorded], rng: Any) -> tuple[float, list[Any]]:
         """Return the error of the outputs; with `rng` also its gradients, and add to the curvatures."""
-        slopes = rng is not None
-        values = {self._name(one): one.parameter().requires_grad_(slopes) for one in choices}
-        leaves, shared, total = [*values.values()], _shared(self.module, values), 0.0
+        values = {self._name(one): one.parameter().requires_grad_(rng is not None) for one in choices}
+        held = {f"block.{name}": value for name, value in _shared(self.module, values).items()}
+        work = partial(self._sums, choices, [*values.values()], batches, rng)
+        found: tuple[float, list[Any]] = torch.func.functional_call(
+            _With(self.module), held, (work,), tie_weights=False
+        )
+        return found
+
+    def _sums(
+        self, choices: list[Choice], leaves: list[torch.Tensor], batches: list[Recorded], rng: Any
+    ) -> tuple[float, list[Any]]:
+        slopes, total = rng is not None, 0.0
         sums: list[Any] = [None] * len(choices)
         for batch in batches:
             squares: list[Any] = [None] * len(choices)
             for call, exact in zip(batch.calls, batch.outputs, strict=True):
                 args, kwargs = cloned(call)
                 with torch.inference_mode(False), torch.set_grad_enabled(slopes):
-                    called = torch.func.functional_call(self.module, shared, args, kwargs, tie_weights=False)
-                    answer = floats_of(called)
+                    answer = floats_of(self.module(*args, **kwargs))
                     parts = compared(answer, exact, batch.keep)
                     loss = torch.stack([(z - y).square().sum() / size for z, y, size in parts]).sum()
                     if slopes and not loss.requires_grad:
