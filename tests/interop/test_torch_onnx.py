@@ -193,3 +193,13 @@ def test_one_image_without_a_batch(kind, n, tmp_path):
     ht.export_onnx(small, x, tmp_path / "one.onnx")
     (found,) = hc.run_onnx(tmp_path / "one.onnx", x.numpy()).values()
     assert np.allclose(found, small(x).detach(), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("activations", [None, "int8"])
+def test_layers_that_rotate_their_inputs_are_exported(activations, exporter, tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(48, 64), nn.GELU(), nn.Linear(64, 8))
+    small = ht.convert(model, "int4-g16+had16", activations=activations)
+    x, path = torch.randn(5, 48), tmp_path / "turned.onnx"
+    ht.export_onnx(small, x, path)
+    assert np.allclose(run(path, x)[0], small(x).detach().numpy(), atol=1e-5)

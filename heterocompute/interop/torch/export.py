@@ -28,6 +28,7 @@ from .attention import PackedMultiheadAttention
 from .carrying import carry, copied
 from .export_weights import original, stored_weight
 from .modules import Packed
+from .turned import turned
 from .walk import every_layer
 from .weights import PackedWeight
 
@@ -156,6 +157,15 @@ _CONVOLUTIONS = {
 }
 
 
+class _Turned(_LINEAR):  # type: ignore[valid-type,misc]
+    """A linear layer that rotates its inputs, and rounds them then."""
+
+    block: int
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(turned(x, self.block))
+
+
 class _Attention(PackedMultiheadAttention):
     """Attention with float projections that rounds their inputs."""
 
@@ -180,8 +190,9 @@ def with_floats(model: Any) -> Any:
         weight = module.weight
         kind = type(module).__name__.removeprefix("Packed")
         with torch.device("meta"):
-            if kind == "Linear":
-                made = _LINEAR(module.in_features, module.out_features, bias=module.bias is not None)
+            if kind in ("Linear", "TurnedLinear"):
+                linear = _LINEAR if kind == "Linear" else _Turned
+                made = linear(module.in_features, module.out_features, bias=module.bias is not None)
             elif kind in _CONVOLUTIONS:
                 names = ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups")
                 window = {name: getattr(module, name) for name in (*names, "padding_mode")}
@@ -193,6 +204,8 @@ def with_floats(model: Any) -> Any:
                 more = {name: getattr(module, name) for name in ("mode", "include_last_offset", "padding_idx")}
                 made = torch.nn.EmbeddingBag(*module.weight.shape, **more)
         made.weight, made.bias = parameter(weight, module), module.bias
+        if kind == "TurnedLinear":
+            made.block = module.block
         if weight.activations is not None and hasattr(made, "largest"):
             made.largest = _largest("", weight.activations)
         return carry(module, made)
