@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from ..products.quantize import fake_quantize
@@ -21,24 +22,51 @@ def with_packed_values(plain: Any, packed: Any, args: tuple[Any, ...]) -> tuple[
     Returns
     -------
     (callable, str) or None
-        None if the second layer has no packed weight in place of a float one of the same shape, or rounds inputs of
-        another layer than a linear one.
+        None if the second layer has no packed weight in place of a float one of the same shape, or rounds inputs that
+        are several arguments or volumes.
     """
+    import torch  # optional
+
     own: Any = getattr(plain, "weight", None)
     weight: Any = getattr(packed, "weight", None)
-    if not hasattr(weight, "activations") or hasattr(own, "activations") or getattr(own, "shape", None) != weight.shape:
+    if not hasattr(weight, "activations") or not isinstance(own, torch.Tensor) or own.numel() != prod(weight.shape):
         return None
-    rounds = weight.activations is not None
-    if rounds and (own.ndim != 2 or len(args) != 1):
+    from ..interop.torch.export_weights import original
+
+    values = torch.from_numpy(original(weight.array().dequantize(), packed)).to(own.dtype)
+    if values.shape != own.shape:
         return None
-    made = copy.deepcopy(plain)
-    made.weight.data.copy_(weight.dequantize())
+    rounds = weight.activations is not None and not isinstance(plain, (torch.nn.Embedding, torch.nn.EmbeddingBag))
+    if rounds and (len(args) != 1 or own.ndim == 5):  # volumes are rounded window by window
+        return None
+    if "weight" in plain._parameters:
+        made = copy.deepcopy(plain)
+        made.weight.data.copy_(values)
+    else:  # computed by a parametrization or a hook
+        made = with_weight(plain, values, plain.bias)
 
     def layer(*given: Any, **named: Any) -> Any:
         if rounds:
-            values = fake_quantize(given[0].detach().float().cpu().numpy(), weight.activations)
-            given = (given[0].new_tensor(values),)
+            x, n = given[0], own.ndim - 2
+            channel = x.dim() - n - 1  # of an image; an input of a linear layer is its last axis
+            axis: Any = (*range(channel + 1, x.dim()), channel) if n else -1
+            given = (x.new_tensor(fake_quantize(x.detach().float().cpu().numpy(), weight.activations, axis)),)
         return made(*given, **named)
 
     words = f"b has its weight in {weight.format}" + (f", its inputs in {weight.activations}" if rounds else "")
     return layer, words
+
+
+def with_weight(layer: Any, weight: Any, bias: Any) -> Any:
+    """Return a plain linear layer or convolution with the sizes of another one, and this weight and bias."""
+    import torch  # optional
+
+    kind: Any = next(one for one in type(layer).__mro__ if one.__module__.startswith("torch.nn.modules."))
+    made = kind.__new__(kind)
+    torch.nn.Module.__init__(made)
+    made.__dict__.update(
+        {key: value for key, value in vars(layer).items() if key not in vars(made) and key != "weight"}
+    )
+    made.weight = torch.nn.Parameter(weight.detach(), requires_grad=False)
+    made.bias = None if bias is None else torch.nn.Parameter(bias.detach(), requires_grad=False)
+    return made.eval()

@@ -388,3 +388,42 @@ def test_a_packed_layer_differs_by_its_format(fmt: str, activations: str | None)
     images = nn.Sequential(nn.Conv2d(16, 8, 3), nn.ReLU())
     seen = hc.diff(images, ht.convert(images, "int4-g8"), torch.randn(2, 16, 6, 6))
     assert (seen.layer, seen.cause, seen.notes) == ("0", "format", ["b has its weight in int4-g8"])
+
+
+def layers_of_kinds() -> dict[str, tuple[Any, Any]]:
+    """Return a first layer of each kind that `convert` packs, and its input."""
+    nn, image = torch.nn, torch.randn(2, 8, 9, 10)
+    normed = torch.nn.utils.parametrizations.weight_norm(nn.Linear(64, 16))
+    return {
+        "embedding": (nn.Embedding(20, 16), torch.randint(20, (3, 5))),
+        "computed": (normed, torch.randn(5, 64)),
+        "conv1d": (nn.Conv1d(8, 16, 3, padding=1), image[0].transpose(0, 1)),
+        "conv2d": (nn.Conv2d(8, 16, 3, stride=2), image),
+        "groups": (nn.Conv2d(8, 16, 3, groups=4, padding="same", dilation=2), image),
+        "each channel": (nn.Conv2d(8, 8, 5, groups=8), image),
+        "conv3d": (nn.Conv3d(8, 16, 2), image[:, :, None].repeat(1, 1, 3, 1, 1)),
+        "turned": (nn.ConvTranspose2d(8, 16, 3, stride=2, groups=2), image),
+        "turned1d": (nn.ConvTranspose1d(8, 16, 3), image[0].transpose(0, 1)),
+    }
+
+
+@pytest.mark.parametrize("activations", [None, "int8", "fp8_e4m3fn"])
+@pytest.mark.parametrize("fmt", ["int8", "vsq4-g16-s4"])
+def test_every_kind_of_packed_layer_differs_by_its_format(fmt: str, activations: str | None) -> None:
+    ht = pytest.importorskip("heterocompute.interop.torch")
+    torch.manual_seed(1)
+    for kind, (layer, x) in layers_of_kinds().items():
+        if kind == "conv3d" and activations is not None:  # volumes are rounded window by window
+            continue
+        model = torch.nn.Sequential(layer, torch.nn.Flatten())
+        found = hc.diff(model, ht.convert(model, fmt, activations=activations), x)
+        assert (found.layer, found.cause) == ("0", "format"), (kind, found)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_weight_that_a_hook_computes_has_the_bound_of_its_sums() -> None:
+    ht = pytest.importorskip("heterocompute.interop.torch")
+    torch.manual_seed(1)
+    model, x = torch.nn.Sequential(torch.nn.utils.weight_norm(torch.nn.Linear(64, 16))), torch.randn(5, 64)
+    assert hc.diff(model, model, x).equal
+    assert hc.diff(model, ht.convert(model, "int8"), x).cause == "format"
