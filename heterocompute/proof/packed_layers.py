@@ -29,11 +29,9 @@ def with_packed_values(plain: Any, packed: Any, args: tuple[Any, ...]) -> tuple[
 
     own: Any = getattr(plain, "weight", None)
     weight: Any = getattr(packed, "weight", None)
-    if not hasattr(weight, "activations") or not isinstance(own, torch.Tensor) or own.numel() != prod(weight.shape):
+    if not hasattr(packed, "_values") or not isinstance(own, torch.Tensor) or own.numel() != prod(weight.shape):
         return None
-    from ..interop.torch.export_weights import original
-
-    values = torch.from_numpy(original(weight.array().dequantize(), packed)).to(own.dtype)
+    values = torch.from_numpy(packed._values()).to(own.dtype)
     if values.shape != own.shape:
         return None
     rounds = weight.activations is not None and not isinstance(plain, (torch.nn.Embedding, torch.nn.EmbeddingBag))

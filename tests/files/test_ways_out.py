@@ -106,3 +106,13 @@ def test_zeros_stay_zeros(paths, fmt):
     quantize_checkpoint(*paths[1:], fmt)
     found = np.asarray(hc.load(paths[2])["fc.weight"])
     assert not found[hc.load(paths[1])["fc.weight"] == 0].any()
+
+
+@pytest.mark.parametrize("fmt", ["int6-g32", "int4-g128-asym", "int4-g32", "nf4-g64", "mxfp4"])
+def test_a_matrix_without_rows_is_refused_by_name(fmt, tmp_path):
+    source = tmp_path / "empty.safetensors"
+    hc.save(source, {"x.weight": hc.quantize(np.zeros((0, 64), np.float32), fmt), "b": np.ones(3, np.float32)})
+    for layout in ("gptq", "compressed-tensors", "mlx", "torchao", "gguf", "onnx", "bitsandbytes", "awq"):
+        with pytest.raises(ValueError, match="x.weight") as caught:
+            hc.convert_checkpoint(source, tmp_path / layout, layout)
+        assert "\n" not in str(caught.value)

@@ -23,6 +23,7 @@ from ...arrays.bits import pack, rows_per_chunk, unpack
 from ...arrays.quantized import QuantizedArray
 from ...base.errors import WrongValue
 from ...formats import GGML, MX, NF4, NVFP4, Affine, Float, Format, Int
+from ...products.quantize import quantize
 from .linear import Array, Codes, components_of
 
 Components = dict[str, Array]
@@ -123,6 +124,8 @@ def in_form(q: QuantizedArray, fmt: Format, lowest: bool = False) -> QuantizedAr
     """
     if q.format == fmt:
         return q
+    if not len(q):
+        return quantize(np.zeros(q.shape, np.float32), fmt, 1)
     made = _maker(q, fmt, lowest)
     dtype = "float32" if isinstance(fmt, Int | Affine | GGML) else q.source_dtype
 

@@ -23,6 +23,7 @@ from ...files.layouts.onnx.model import packed_bits
 from ...formats import Integer, has_pattern, is_own
 from ...products.columns import from_columns
 from ...products.grid_of import grid_of
+from .modules import original
 
 __all__ = ["Stored", "original", "stored_weight"]
 
@@ -236,17 +237,3 @@ def _of_grid(q: QuantizedArray, codes: Array) -> tuple[Array, Array | None, Arra
         kept = from_columns(grid.pattern.mask, q.shape, q.axis)
         codes = np.where(kept, codes, np.asarray(zeros).astype(codes.dtype))
     return scale, points, codes
-
-
-def original(values: Array, module: Any) -> Array:
-    """Return values of the shape of a packed weight in the shape that PyTorch's layer has."""
-    kernel = getattr(module, "kernel_size", None)
-    if kernel is None or values.ndim != 4:
-        return values
-    found = values.reshape(*values.shape[:2], *kernel)
-    if module.transposed:
-        groups = module.groups
-        found = np.flip(found, tuple(range(2, found.ndim)))
-        found = found.reshape(groups, -1, *found.shape[1:]).swapaxes(1, 2)
-        found = found.reshape(-1, *found.shape[2:])
-    return np.ascontiguousarray(found)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -15,6 +16,8 @@ from ...base.errors import WrongType, WrongValue, shown
 from ...formats import Format
 from .products import convolve, embedding, linear
 from .weights import PackedWeight
+
+Array = np.ndarray[Any, Any]
 
 
 class Packed(torch.nn.Module):
@@ -61,6 +64,24 @@ class Packed(torch.nn.Module):
     def packed(self) -> QuantizedArray:
         """Return the weight as a QuantizedArray, which shares the memory of the buffers."""
         return self.weight.array()
+
+    def _values(self) -> Array:
+        """Return the float32 weight in the shape that PyTorch's layer has."""
+        return original(self.weight.array().dequantize(), self)
+
+
+def original(values: Array, module: Any) -> Array:
+    """Return values of the shape of a packed weight in the shape that PyTorch's layer has."""
+    kernel = getattr(module, "kernel_size", None)
+    if kernel is None or values.ndim != 4:
+        return values
+    found = values.reshape(*values.shape[:2], *kernel)
+    if module.transposed:
+        groups = module.groups
+        found = np.flip(found, tuple(range(2, found.ndim)))
+        found = found.reshape(groups, -1, *found.shape[1:]).swapaxes(1, 2)
+        found = found.reshape(-1, *found.shape[2:])
+    return np.ascontiguousarray(found)
 
 
 class PackedLinear(Packed):
