@@ -295,7 +295,9 @@ void hc_run_layer(const hc_run *run, const hc_layer *layer);
  * floats there. causal: a query sees no later token; window > 0: it sees only the last `window` tokens up to its own;
  * cap > 0: scores are cap tanh(s / cap). sinks: a further score of each head, without a value, or NULL. bias: a number
  * that joins the score of each head and key, or NULL: it is a further value of the key, times 1 / scale in the query.
- * Steps of q and out (batch, head, token) in floats. */
+ * Steps of q and out (batch, head, token) in floats. halves: a key is its row of k, of width / 2 values, rounded up, and
+ * then that of v, up to `width` values; the value is the same. Such halves are in blocks of `turned` values after
+ * hc_rotate_heads, unless it is 0. */
 typedef struct {
     const hc_packed *packed; /* NULL: the values are at `data` */
     const float *data;
@@ -313,6 +315,8 @@ typedef struct {
     const float *sinks; /* (heads), on the host */
     const float *bias;  /* (heads, m), rows bias_step apart, on the host */
     int64_t bias_step;
+    bool halves; /* on the host, without a bias */
+    int64_t turned;
 } hc_attention;
 hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *error);
 

@@ -33,19 +33,58 @@ typedef struct {
 } hc_experts;
 hc_status hc_run_experts(const hc_run *run, const hc_experts *given, hc_error *error);
 
-/* The choice of experts: scores = from (rows, width) @ router + bias; x is rounded to `activations` if there are any.
- * Each row has the `used` largest scores, a NaN last, of equal ones the first. Their shares are a softmax of these scores,
- * or, if not `sums_to_one`, their part of the softmax of all scores; then times factor, if it is not 1. */
+/* The choice of experts: router = from (rows, width) @ router + bias; x is rounded to `activations` if there are any.
+ *
+ *   HC_ROUTE_SOFTMAX   scores = softmax(router)
+ *   HC_ROUTE_SIGMOID   scores = softmax(router, 0) of each one
+ *   HC_ROUTE_MIXER     two experts: the largest of the router, and the largest of the rest. The share of each is that in
+ *                      a softmax of the router, without the first one for the second one, and without scores that are
+ *                      further below than 2 noise times the larger magnitude
+ *
+ * Each row has the `used` largest values of scores + correction, a NaN last, of equal ones the first, of the experts in
+ * the groups_used best of `groups` groups. The score of a group is its largest value, or with sums_two the sum of its two
+ * largest ones. Shares are the scores of the experts. With sums_to_one they are divided by their sum, one after the other,
+ * plus 1e-20; of HC_ROUTE_SOFTMAX without groups and correction they are a softmax of the router instead. Then they are
+ * multiplied by factor, if it is not 1.
+ *
+ * Every token has the shared experts, too, if their `hidden` is not 0: down(kind(gate(x)) * up(x)), times the sigmoid of
+ * x @ scale. */
+typedef enum { HC_ROUTE_SOFTMAX, HC_ROUTE_SIGMOID, HC_ROUTE_MIXER, HC_N_ROUTES_OF_EXPERTS } hc_expert_route;
 typedef struct {
-    hc_experts experts; /* without tokens, x, picked, shares and out */
-    hc_operand router;  /* (width, experts) */
-    const float *bias;  /* (experts), or NULL */
-    bool sums_to_one;
-    float factor;
+    int64_t hidden;
+    hc_operand gate, up, down, scale; /* (columns, rows); scale (width, 1), or nothing */
+    const float *gate_bias, *up_bias, *down_bias;
+} hc_shared_experts;
+typedef struct {
+    hc_experts experts;             /* without tokens, x, picked, shares and out */
+    hc_operand router;              /* (width, experts) */
+    const float *bias, *correction; /* (experts), or NULL */
+    hc_expert_route route;
+    int64_t groups, groups_used;
+    bool sums_two, sums_to_one;
+    float factor, noise;
+    hc_shared_experts shared;
 } hc_mixture;
 /* The experts of norm(x), whose sum is `to` (rows, width). */
 hc_status hc_run_mixture(const hc_run *run, const hc_mixture *mixture, int64_t rows, const float *from, float *to,
                          hc_error *error);
+
+/* Attention over latents (DeepSeek): keys and values of all heads come from one vector per token, which alone is kept.
+ *
+ *   c, r = rms_norm(x kv_a), rope(x kv_a)     kv_a has `keys` columns of c, then `rotary` of r
+ *   q    = rms_norm(x q_a) q_b                x q_b if `query` is 0; of each head `plain` values, then `rotary`
+ *   s    = (q key_map) c + rope(q) r          answer of a head: (softmax(scale s) c) value_map
+ *
+ * k of the layer keeps the first half of (c, r), v the second half, of one head of keys whose width is the half, rounded
+ * up; a value that is missing is 0. */
+typedef struct {
+    int64_t query, keys, plain, rotary, value;
+    float epsilon;
+    hc_operand q_a, q_b, kv_a;
+    const float *q_a_bias, *q_b_bias, *kv_a_bias; /* or NULL */
+    const float *q_norm, *c_norm;
+    const float *key_map, *value_map; /* (heads, plain, keys), (heads, keys, value) */
+} hc_latents;
 
 /* A whole layer of a language model (docs/llm.md), by the functions above and with their order of sums:
  *
@@ -105,6 +144,7 @@ typedef struct {
     float epsilon, scale, cap, residual;
     const hc_format *activations;
     const hc_mixture *mixture; /* or NULL */
+    const hc_latents *latents; /* or NULL. They replace Q, K, V and the norms of queries and keys */
     const hc_packed *k, *v;    /* (tokens, batch, kv_heads, head_width), or NULL: */
     float *k_floats, *v_floats;
 } hc_llm_layer;

@@ -50,8 +50,11 @@ def test_memory_copies_what_is_small_and_packed(monkeypatch: pytest.MonkeyPatch)
     for one in found:
         assert one.components["codes"].tobytes() == q.components["codes"].tobytes()
         assert same_bits(one.dequantize(), q.dequantize()) and one.source_dtype == q.source_dtype
-    monkeypatch.setattr(memory, "LEAST", q.nbytes)
-    assert some.placed(q) is q
+    monkeypatch.setattr(memory, "LEAST", q.components["codes"].nbytes)
+    one = some.placed(q)
+    assert one.components["codes"] is q.components["codes"]  # large parts have huge pages of their own
+    assert one.components["scales"].base is not None and one.components["scales"] is not q.components["scales"]
+    assert same_bits(one.dequantize(), q.dequantize())
 
 
 def test_a_block_that_is_full_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,31 +70,43 @@ INLINE int64_t rows_ahead(const hc_gemv_scaled_args *args) {
     return (AHEAD_BYTES / (ROWS * args->code_stride) + 1) * ROWS;
 }
 
-/* Computes the parts of 16 rows for n registers of codes from `first` on. Each row has `left` bytes from there on. If
- * whole rows are read (is_whole), adjacent lines are prefetched, otherwise the lines of later rows. */
+/* Codes to prefetch for a quad: line `row` of register i is at data + i * step + row * apart. */
+typedef struct {
+    const uint8_t *data;
+    int64_t apart, step;
+} hc_ahead;
+
+/* If whole rows are read (is_whole), adjacent lines are prefetched, otherwise the lines of later rows. */
+INLINE hc_ahead ahead_of(const hc_gemv_scaled_args *args, const hc_code_loader *loader, const uint8_t *codes,
+                         int64_t first, bool is_whole) {
+    return is_whole ? (hc_ahead){codes + AHEAD_BYTES, 64, 4 * loader->bytes}
+                    : (hc_ahead){codes + rows_ahead(args) * args->code_stride + first * loader->bytes,
+                                 args->code_stride, loader->bytes};
+}
+
+/* Computes the parts of 16 rows for n registers of codes from `first` on. Each row has `left` bytes from there on. The
+ * lines of the last quad are prefetched by add_chains, so that memory is not idle there. */
 INLINE void add_chunk(const hc_gemv_scaled_args *args, const hc_code_loader *loader, const uint8_t *const *codes,
                       int64_t first, int64_t n, int64_t left, bool is_whole, int bits, bool tabled, bool is_small,
                       int n_lines, hc_parts *parts) {
-    const int64_t ahead = is_whole ? AHEAD_BYTES : rows_ahead(args) * args->code_stride;
-    const int64_t apart = is_whole ? 64 : args->code_stride, step = is_whole ? 4 * loader->bytes : loader->bytes;
     for (int quad = 0; quad < QUADS; quad++) {
         const uint8_t *const rows[4] = {codes[4 * quad], codes[4 * quad + 1], codes[4 * quad + 2], codes[4 * quad + 3]};
-        const uint8_t *next = rows[0] + ahead + (is_whole ? 0 : first * loader->bytes);
+        const hc_ahead ahead = ahead_of(args, loader, rows[0], first, is_whole);
+        const uint8_t *next = ahead.data;
+        const int lines = quad + 1 < QUADS ? 4 : 0;
         int64_t i = 0;
         for (; i + 4 <= n && left - (i + 3) * loader->bytes >= 64; i += 4)
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++) {
-#pragma GCC unroll 4
-                for (int row = 0; row < 4; row++)
-                    _mm_prefetch(next + row * apart, _MM_HINT_T1);
-                next += step;
+                for (int row = 0; row < lines; row++)
+                    _mm_prefetch(next + row * ahead.apart, _MM_HINT_T1);
+                next += ahead.step;
                 add_parts(args, loader, rows, first + i + j, 64, bits, tabled, is_small, n_lines, parts, i + j, quad);
             }
         for (; i < n; i++) {
-#pragma GCC unroll 4
-            for (int row = 0; row < 4; row++)
-                _mm_prefetch(next + row * apart, _MM_HINT_T1);
-            next += step;
+            for (int row = 0; row < lines; row++)
+                _mm_prefetch(next + row * ahead.apart, _MM_HINT_T1);
+            next += ahead.step;
             add_parts(args, loader, rows, first + i, left - i * loader->bytes, bits, tabled, is_small, n_lines, parts,
                       i, quad);
         }
@@ -191,9 +203,14 @@ static __attribute__((noinline)) void load_zeros(const hc_gemv_scaled_args *args
 }
 
 INLINE void add_chains(const hc_gemv_scaled_args *args, const uint8_t *const *from, int64_t first, int64_t n,
-                       int slices, int more, int n_lines, bool has_zeros, const hc_parts *parts, __m512 *acc) {
+                       int slices, int more, int n_lines, bool has_zeros, hc_ahead ahead, const hc_parts *parts,
+                       __m512 *acc) {
     for (int64_t s = 0; s < n; s += 16) {
         const int64_t steps = hc_min(n - s, 16), at = s * slices * more / 4;
+        for (int64_t i = at; i < at + 4 * slices * more; i++)
+#pragma GCC unroll 4
+            for (int row = 0; row < 4; row++)
+                _mm_prefetch(ahead.data + i * ahead.step + row * ahead.apart, _MM_HINT_T1);
         __m512 scales[16];
         __m512i zeros[16];
         load_scales(args, from, first + s, (__mmask16)(0xffffu >> (16 - steps)), scales);
@@ -213,18 +230,18 @@ INLINE void add_chains(const hc_gemv_scaled_args *args, const uint8_t *const *fr
 
 /* The chains of a chunk. Not inlined, since they are the same for all codes. */
 #define CHAINS(slices, more, has_zeros)                                                                                \
-    (n_lines == 1   ? add_chains(args, from, first, n, slices, more, 1, has_zeros, parts, acc)                         \
-     : n_lines == 2 ? add_chains(args, from, first, n, slices, more, 2, has_zeros, parts, acc)                         \
-                    : add_chains(args, from, first, n, slices, more, 4, has_zeros, parts, acc))
+    (n_lines == 1   ? add_chains(args, from, first, n, slices, more, 1, has_zeros, ahead, parts, acc)                  \
+     : n_lines == 2 ? add_chains(args, from, first, n, slices, more, 2, has_zeros, ahead, parts, acc)                  \
+                    : add_chains(args, from, first, n, slices, more, 4, has_zeros, ahead, parts, acc))
 static __attribute__((noinline)) void add_all_chains(const hc_gemv_scaled_args *args, const uint8_t *const *from,
-                                                     int64_t first, int64_t n, int n_lines, const hc_parts *parts,
-                                                     __m512 *acc) {
+                                                     int64_t first, int64_t n, int n_lines, hc_ahead ahead,
+                                                     const hc_parts *parts, __m512 *acc) {
     args->words == 4   ? CHAINS(1, 1, false)
     : args->words == 8 ? CHAINS(2, 1, false)
                        : CHAINS(4, args->words / 16, false);
 }
 static __attribute__((noinline, unused)) void add_all_zeros(const hc_gemv_scaled_args *args, const uint8_t *const *from,
-                                                            int64_t first, int64_t n, int n_lines,
+                                                            int64_t first, int64_t n, int n_lines, hc_ahead ahead,
                                                             const hc_parts *parts, __m512 *acc) {
     args->words == 4 ? CHAINS(1, 1, true) : args->words == 8 ? CHAINS(2, 1, true) : CHAINS(4, args->words / 16, true);
 }
@@ -233,6 +250,7 @@ static __attribute__((noinline, unused)) void add_all_zeros(const hc_gemv_scaled
 INLINE void gemv_scaled(const hc_gemv_scaled_args *args, const hc_code_loader *loader, int bits, bool tabled,
                         bool is_small, bool has_zeros, int n_lines) {
     const int64_t chunk_segments = CHUNK * 16 / args->words;
+    const bool is_whole = args->segments <= chunk_segments;
     const uint8_t *codes[ROWS], *scales[ROWS];
     hc_parts *parts = args->scratch;
     __m512 acc[HC_GEMV_LINES];
@@ -246,10 +264,11 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, const hc_code_loader *l
     for (int64_t first = 0; first < args->segments; first += chunk_segments) {
         const int64_t n = hc_min(args->segments - first, chunk_segments);
         const int64_t from = first * args->words / 16, left = args->segments * args->words * loader->bytes / 16;
-        add_chunk(args, loader, codes, from, hc_ceil_div(n * args->words, 16), left - from * loader->bytes,
-                  args->segments <= chunk_segments, bits, tabled, is_small, n_lines, parts);
-        has_zeros ? add_all_zeros(args, scales, first, n, n_lines, (const hc_parts *)parts, acc)
-                  : add_all_chains(args, scales, first, n, n_lines, (const hc_parts *)parts, acc);
+        add_chunk(args, loader, codes, from, hc_ceil_div(n * args->words, 16), left - from * loader->bytes, is_whole,
+                  bits, tabled, is_small, n_lines, parts);
+        const hc_ahead ahead = ahead_of(args, loader, codes[ROWS - 4], from, is_whole);
+        has_zeros ? add_all_zeros(args, scales, first, n, n_lines, ahead, (const hc_parts *)parts, acc)
+                  : add_all_chains(args, scales, first, n, n_lines, ahead, (const hc_parts *)parts, acc);
     }
 #pragma GCC unroll 4
     for (int line = 0; line < n_lines; line++)

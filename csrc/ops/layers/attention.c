@@ -4,14 +4,16 @@
  *             queries a task has several heads of keys, since the heads of a token are adjacent in memory.
  *   tile      HC_KEYS keys from a multiple of HC_KEYS on. Plain keys are read in place, packed keys are decoded once per
  *             task. Few rows of queries read 8-bit codes in place, if there is a kernel for them. With a bias each
- *             query head has copies that are one value longer.
+ *             query head has copies that are one value longer. Halves of keys are copied to one tile, which is also
+ *             that of the values.
  *   block     HC_QUERIES rows, one per lane, if a task has more than a few; otherwise rows are contiguous. Same bits.
  *
- * Memory: for each thread queries, answers, maxima and sums of a task, and two tiles, or four with a bias. Dao et al.,
- * "FlashAttention", 2022 (arXiv 2205.14135); Milakov and Gimelshein, 2018 (arXiv 1805.02867).
+ * Memory: for each thread queries, answers, maxima and sums of a task, and two tiles, three of halves, or four with a
+ * bias. Dao et al., "FlashAttention", 2022 (arXiv 2205.14135); Milakov and Gimelshein, 2018 (arXiv 1805.02867).
  */
 #include "base/convert.h"
 #include "base/threads.h"
+#include "hc_llm.h"
 #include "kernels/kernel.h"
 #include "ops/check.h"
 #include "ops/codec/decode.h"
@@ -35,6 +37,7 @@ typedef struct {
     int64_t positions;       /* of a task */
     int64_t blocks;          /* tasks per head */
     int64_t width;           /* of a row: one more than `given` with a bias */
+    int64_t half;            /* values that k and v have of a row each, 0 if rows are whole */
     int64_t kv_heads, share; /* heads of keys, and how many of them have the same keys in memory */
     int64_t group, rows, tile_ld[2];
     int64_t heads, parts; /* heads of keys per task; tasks per batch and block of positions */
@@ -98,6 +101,20 @@ static void extend(const attention_job *job, const float *bias, int64_t keys, hc
         space[key * job->width + width] = bias ? bias[key] : 0;
     }
     *tile = (hc_attend_keys){.data = space, .ld = job->width};
+}
+
+/* A tile of whole rows in `space`, from those of both halves. */
+static hc_attend_keys joined(const attention_job *job, const hc_attend_keys half[2], int64_t keys, float *space) {
+    const int64_t values = job->half, turned = job->given->turned;
+    for (int64_t key = 0; key < keys; key++)
+        for (int side = 0; side < 2; side++)
+            memcpy(space + (2 * key + side) * values, half[side].data + key * half[side].ld,
+                   (size_t)values * sizeof *space);
+    hc_run run = *job->run;
+    run.n_threads = 1;
+    if (turned)
+        hc_rotate_heads(&run, 2 * keys * (values / turned), turned, space);
+    return (hc_attend_keys){.data = space, .ld = 2 * values};
 }
 
 /* Queries of a task that share a head of keys, and their running results after some tiles. */
@@ -199,6 +216,12 @@ static void add_tile(const attention_job *job, const attention_rows *rows, int64
         extend(job, NULL, keys, &some.v, space + HC_KEYS * width);
         some.ahead = 0; /* the kernel cannot see the next tile */
     }
+    if (given->halves) {
+        some.k = joined(job, (const hc_attend_keys[]){some.k, some.v}, keys,
+                        tiles + HC_KEYS * (job->tile_ld[0] + job->tile_ld[1]));
+        some.v = some.k;
+        some.ahead = 0;
+    }
     if (is_decoded(job, 0) || is_decoded(job, 1))
         some.ahead = 0; /* tile_of has prefetched the next tile */
     for (int64_t start = 0; start < rows->rows; start += at_once) {
@@ -286,17 +309,17 @@ static bool reads_codes(const hc_attention *given, const hc_kept *kept, const hc
            are_small(hc_part(&kept->packed->components, HC_SCALES, 0), rows_of(given, kept) * geometry->groups);
 }
 
-static hc_status check_kept(const char *name, const hc_attention *given, const hc_kept *kept, hc_geometry *geometry,
-                            hc_error *error) {
+static hc_status check_kept(const char *name, const hc_attention *given, const hc_kept *kept, int64_t width,
+                            hc_geometry *geometry, hc_error *error) {
     if (!kept->packed)
         return HC_OK;
     const hc_status status = hc_check_packed(name, kept->packed, geometry, error);
     if (status != HC_OK)
         return status;
-    if (geometry->columns != given->width || kept->packed->format.m > 0 || rows_of(given, kept) > geometry->rows ||
+    if (geometry->columns != width || kept->packed->format.m > 0 || rows_of(given, kept) > geometry->rows ||
         kept->packed->n_axes != 1 || kept->packed->axes[0] != kept->packed->ndim - 1)
         return hc_fail(error, HC_VALUE, "attention: %s does not hold rows of %lld values for every head and token",
-                       name, (long long)given->width);
+                       name, (long long)width);
     const hc_component *part = kept->packed->components.part;
     for (int i = 0; i < HC_N_COMPONENTS; i++) /* the rows of a tile are adjacent where they share a component */
         if (part[i].data && part[i].row_stride == 0 && kept->step[2] != 1 && given->m > 1)
@@ -311,10 +334,14 @@ hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *
     if (given->m < least || given->kv_heads <= 0 || given->heads % given->kv_heads != 0)
         return hc_fail(error, HC_VALUE, "attention: %lld keys, expected %lld or more", (long long)given->m,
                        (long long)least);
+    if (given->halves && given->bias)
+        return hc_fail(error, HC_VALUE, "attention: halves of keys have a bias, expected none");
     attention_job job = {.run = run, .given = given, .transpose = HC_PICK(pack_x32, run)};
-    hc_status status = check_kept("k", given, &given->k, &job.geometry[0], error);
+    job.half = given->halves ? hc_ceil_div(given->width, 2) : 0;
+    const int64_t stored = given->halves ? job.half : given->width;
+    hc_status status = check_kept("k", given, &given->k, stored, &job.geometry[0], error);
     if (status == HC_OK)
-        status = check_kept("v", given, &given->v, &job.geometry[1], error);
+        status = check_kept("v", given, &given->v, stored, &job.geometry[1], error);
     if (status != HC_OK)
         return status;
     job.group = given->bias ? 1 : given->heads / given->kv_heads;
@@ -330,7 +357,7 @@ hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *
     job.tile_ld[1] = given->v.packed ? job.geometry[1].padded : 0;
     const bool few = job.rows <= FEW;
     job.attend = few && !given->bias ? HC_PICK(attend_codes, run) : NULL;
-    for (int side = 0; job.attend && side < 2; side++)
+    for (int side = 0; job.attend && !given->halves && side < 2; side++)
         job.reads_codes[side] = reads_codes(given, side ? &given->v : &given->k, &job.geometry[side]);
     if (job.rows > FEW_OF_BLOCK && !job.reads_codes[0] && !job.reads_codes[1]) {
         job.attend = HC_PICK(attend_block, run);
@@ -343,9 +370,10 @@ hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *
     job.parts = hc_ceil_div(job.kv_heads, job.heads);
     const int64_t tasks = given->batch * job.parts * job.blocks;
     const int n_threads = (int)hc_min(run->n_threads, tasks);
-    job.thread_floats = hc_round_up(job.heads * job.rows * (2 * job.width + 2) +
-                                        HC_KEYS * (job.tile_ld[0] + job.tile_ld[1] + (given->bias ? 2 * job.width : 0)),
-                                    HC_SUMS);
+    job.thread_floats =
+        hc_round_up(job.heads * job.rows * (2 * job.width + 2) +
+                        HC_KEYS * (job.tile_ld[0] + job.tile_ld[1] + 2 * job.half + (given->bias ? 2 * job.width : 0)),
+                    HC_SUMS);
     job.memory = hc_alloc_aligned(n_threads * job.thread_floats * (int64_t)sizeof(float));
     if (!job.memory)
         return hc_fail(error, HC_MEMORY, "attention: not enough memory");

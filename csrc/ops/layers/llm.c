@@ -3,15 +3,15 @@
  * Memory: some rows of each intermediate result, during the call.
  * Vaswani et al., "Attention Is All You Need", 2017; Touvron et al., "LLaMA", 2023 (arXiv 2302.13971).
  */
-#include "hc_llm.h"
+#include "ops/layers/latents.h"
 
 #include <string.h>
 
 typedef struct {
     const hc_run *run;
     const hc_llm_layer *layer;
-    int64_t rows, q_width, kv_width;
-    float *y, *q, *k, *v, *turned_q, *turned_k, *answer, *gate, *up, *fused, *mixed;
+    int64_t rows, q_width, kv_width, out_width;
+    float *y, *q, *k, *v, *turned_q, *turned_k, *answer, *mapped, *gate, *up, *fused, *mixed;
 } llm_job;
 
 static hc_run run_of(const llm_job *job, double work) {
@@ -144,7 +144,7 @@ static hc_kept kept_of(const hc_llm_layer *layer, const hc_packed *packed, const
 
 static hc_status attend(const llm_job *job, hc_error *error) {
     const hc_llm_layer *layer = job->layer;
-    const int64_t n = layer->n, m = layer->held + n, d = layer->head_width, q = job->q_width;
+    const int64_t n = layer->n, m = layer->held + n, q = job->q_width, d = q / layer->heads;
     const hc_attention given = {.batch = layer->batch,
                                 .heads = layer->heads,
                                 .kv_heads = layer->kv_heads,
@@ -163,10 +163,24 @@ static hc_status attend(const llm_job *job, hc_error *error) {
                                 .cap = layer->cap,
                                 .sinks = layer->sinks,
                                 .bias = layer->key_bias,
-                                .bias_step = layer->key_bias_step};
+                                .bias_step = layer->key_bias_step,
+                                .halves = layer->latents != NULL,
+                                .turned = layer->turned};
     const hc_run run = run_of(job, 2.0 * (double)(job->rows * q) * (double)m);
     const hc_status status = hc_attend_all(&run, &given, error);
-    rotate(job, layer->heads, job->answer);
+    if (!layer->latents)
+        rotate(job, layer->heads, job->answer);
+    else if (status == HC_OK)
+        return hc_map_latents(job->run, layer, job->answer, job->mapped, error);
+    return status;
+}
+
+/* Queries, and the halves of new keys, of attention over latents. */
+static hc_status project_latents(const llm_job *job, hc_error *error) {
+    const hc_status status =
+        hc_project_latents(job->run, job->layer, job->y, job->turned_q, job->turned_k, job->v, error);
+    rotate(job, 1, job->turned_k);
+    rotate(job, 1, job->v);
     return status;
 }
 
@@ -242,7 +256,7 @@ static void add(const llm_job *job, const float *x, hc_llm_norm post, float *to)
 static hc_status run_steps(llm_job *job, hc_error *error) {
     const hc_llm_layer *layer = job->layer;
     norm_input(job, layer->x, HC_LLM_NORM);
-    hc_status status = project(job, error);
+    hc_status status = layer->latents ? project_latents(job, error) : project(job, error);
     if (status == HC_OK)
         status = append(job, job->turned_k, layer->k, layer->k_floats, error);
     if (status == HC_OK)
@@ -250,7 +264,7 @@ static hc_status run_steps(llm_job *job, hc_error *error) {
     if (status == HC_OK)
         status = attend(job, error);
     if (status == HC_OK)
-        status = product(job, HC_LLM_OUT, job->answer, job->q_width, job->y, layer->width, error);
+        status = product(job, HC_LLM_OUT, job->mapped, job->out_width, job->y, layer->width, error);
     if (status != HC_OK)
         return status;
     add(job, layer->x, HC_LLM_POST, layer->out);
@@ -274,22 +288,25 @@ static hc_status run_steps(llm_job *job, hc_error *error) {
 
 hc_status hc_run_llm_layer(const hc_run *run, const hc_llm_layer *layer, hc_error *error) {
     llm_job job = {.run = run, .layer = layer, .rows = layer->batch * layer->n};
-    job.q_width = layer->heads * layer->head_width;
+    const hc_latents *latents = layer->latents;
+    job.q_width = layer->heads * (latents ? hc_latent_width(latents) : layer->head_width);
     job.kv_width = layer->kv_heads * layer->head_width;
+    job.out_width = latents ? layer->heads * latents->value : job.q_width;
     if (job.rows <= 0)
         return HC_OK;
-    float **const part[] = {&job.y,      &job.q,    &job.k,  &job.v,     &job.turned_q, &job.turned_k,
-                            &job.answer, &job.gate, &job.up, &job.fused, &job.mixed};
+    float **const part[] = {&job.y,      &job.q,      &job.k,    &job.v,  &job.turned_q, &job.turned_k,
+                            &job.answer, &job.mapped, &job.gate, &job.up, &job.fused,    &job.mixed};
     const int64_t size[] = {layer->width,
-                            job.q_width,
+                            latents ? 0 : job.q_width,
                             job.kv_width,
                             job.kv_width,
                             job.q_width,
                             job.kv_width,
                             job.q_width,
+                            latents ? job.out_width : 0,
                             layer->hidden,
                             layer->hidden,
-                            hc_max(job.q_width + 2 * job.kv_width, 2 * layer->hidden),
+                            hc_max(latents ? 0 : job.q_width + 2 * job.kv_width, 2 * layer->hidden),
                             layer->mixture ? layer->width : 0};
     enum { PARTS = sizeof size / sizeof *size, LINE = 16 };
     int64_t total = 0;
@@ -303,6 +320,7 @@ hc_status hc_run_llm_layer(const hc_run *run, const hc_llm_layer *layer, hc_erro
         *part[i] = next;
         next += hc_round_up(job.rows * size[i], LINE);
     }
+    job.mapped = latents ? job.mapped : job.answer;
     const hc_status status = run_steps(&job, error);
     hc_free_aligned(memory);
     return status;

@@ -24,10 +24,11 @@ class Memory(threading.local):
         self._blocks: dict[str, tuple[np.ndarray[Any, Any], int]] = {}  # by component: bytes, used bytes
 
     def placed(self, array: object) -> Any:
-        """Return a copy of an array in this memory, or the array if it is large or not packed."""
-        if not isinstance(array, QuantizedArray) or array.nbytes >= LEAST:
+        """Return a packed array whose components are in this memory, except for large ones; other arrays unchanged."""
+        if not isinstance(array, QuantizedArray):
             return array
-        parts = {name: self._copied(name, part) for name, part in array.components.items()}
+        parts = {name: part if part.nbytes >= LEAST else self._copied(name, part)
+                 for name, part in array.components.items()}  # fmt: skip
         return QuantizedArray._trusted(parts, array.format, array.shape, array.axis, array.source_dtype)
 
     def _copied(self, name: str, part: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

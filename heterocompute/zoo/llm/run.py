@@ -22,7 +22,7 @@ from ...products.layers.transformer import GATES, activated
 from ...products.matmul import linear
 from .experts import stack_of
 from .parts.distances import biases_of
-from .parts.latents import attended
+from .parts.latents import arguments_of, attended
 from .parts.mixture import mixed
 from .weights import embedding_rows
 
@@ -37,6 +37,7 @@ CHUNK = 512  # tokens that pass through the layers together
 NORMS = "attn_norm attn_q_norm attn_k_norm post_attention_norm ffn_norm post_ffw_norm".split()  # hc_llm_norm
 HEAD_NORMS = {"": 0, "head": 0, "all": 1, "apart": 2}  # hc_llm_head_norm
 MATRICES = "attn_q attn_k attn_v attn_qkv attn_output ffn_gate ffn_up ffn_gate_up ffn_down".split()  # hc_llm_weight
+ROUTES = ("softmax", "sigmoid", "mixer")  # hc_expert_route
 STACKS = [f"ffn_{name}_exps" for name in ("gate", "up", "gate_up", "down")]  # of hc_experts
 
 
@@ -175,19 +176,14 @@ class Run:
 
     def _is_plain(self) -> bool:
         """Tell whether layers have only steps that the C core computes in one call."""
-        s = self.shape
-        return not (s.latent is not None or self._emulate is not None or tuned())
+        return self._emulate is None and not tuned()
 
     def _has_experts(self, i: int) -> bool:
         return self.shape.experts > 0 and i not in self.shape.dense
 
     def _mixes_apart(self, i: int) -> bool:
-        """Tell whether a layer has experts whose choice the C core does not compute in the call of the layer."""
-        s, rule = self.shape, self.shape.routing
-        return self._has_experts(i) and (
-            rule.function != "softmax" or rule.groups != 1 or rule.is_corrected or s.shared_hidden > 0 or s.parallel
-            or runtime.one_order()
-        )  # fmt: skip
+        """Tell whether a layer has experts that the C core does not compute in the call of the layer."""
+        return self._has_experts(i) and (self.shape.parallel or runtime.one_order())
 
     def embedded(self, ids: IntArray) -> FloatArray:
         """Return the embeddings of tokens (batch, n) as input of the first layer, (batch, n, width)."""
@@ -279,7 +275,8 @@ class Run:
         found = self._whole[i]
         if found is None:
             s, part, options = self.shape, self._tensors(i), self.shape.options
-            numbers = (s.heads, s.kv_heads, s.head_width, s.hidden, s.rope.width // 2, s.rope.pairs,
+            replaced = MATRICES[:4] if s.latent is not None else []
+            numbers = (s.heads, *s.cached, s.hidden, s.rope.width // 2, s.rope.pairs,
                      GATES[s.activation], options.centered, s.parallel, HEAD_NORMS[options.qk_norm],
                      s.windows[i] or 0, self.cache.block)  # fmt: skip
             found = self._whole[i] = (
@@ -287,19 +284,28 @@ class Run:
                 (s.epsilon, s.scale, s.attention_cap or 0.0, s.residual_factor),
                 tuple(part.get(f"{name}.weight") for name in NORMS),
                 tuple(part.get(f"{name}.bias") for name in NORMS),
-                tuple(part.get(f"{name}.weight") for name in MATRICES),
+                tuple(part.get(f"{name}.weight") if name not in replaced else None for name in MATRICES),
                 tuple(part.get(f"{name}.bias") for name in MATRICES),
                 part.get("attn_sinks.weight"),
                 self._experts(part) if self._has_experts(i) and not self._mixes_apart(i) else None,
+                arguments_of(self, i, part),
             )
         return found
 
     def _experts(self, part: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the C core's arguments for the experts of a layer and their router."""
         s, rule = self.shape, self.shape.routing
-        numbers = s.experts, s.expert_hidden, s.experts_used, GATES[s.activation], rule.interleaved, s.shares_sum_to_one
-        return numbers, (*(rule.clamp or (0.0, 0.0)), rule.factor), part["ffn_gate_inp.weight"], \
-            part.get("ffn_gate_inp.bias"), *stacks_in(part)  # fmt: skip
+        numbers = (s.experts, s.expert_hidden, s.experts_used, GATES[s.activation], rule.interleaved,
+                 s.shares_sum_to_one, ROUTES.index(rule.function), rule.groups, rule.groups_used, rule.sums_two)  # fmt: skip
+        shared = None
+        if s.shared_hidden:
+            names = [f"ffn_{name}_shexp" for name in ("gate", "up", "down")]
+            matrices = (*(part[f"{name}.weight"] for name in names), part.get("ffn_gate_inp_shexp.weight"))
+            shared = s.shared_hidden, matrices, tuple(part.get(f"{name}.bias") for name in names)
+        return (
+            numbers, (*(rule.clamp or (0.0, 0.0)), rule.factor, rule.noise), part["ffn_gate_inp.weight"],
+            part.get("ffn_gate_inp.bias"), part.get("exp_probs_b.bias"), *stacks_in(part), shared,
+        )  # fmt: skip
 
     def _positions(self, n: int) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Return the positions of the next n tokens."""

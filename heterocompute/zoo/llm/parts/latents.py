@@ -48,6 +48,20 @@ def attended(run: Run, i: int, part: dict[str, Any], x: FloatArray, turns: Turns
     return np.ascontiguousarray(found).reshape(batch, n, -1)
 
 
+def arguments_of(run: Run, i: int, part: dict[str, Any]) -> tuple[Any, ...] | None:
+    """Return the C core's arguments for the latents of a layer, None in other families."""
+    latent = run.shape.latent
+    if latent is None:
+        return None
+    names = ("attn_q_a" if latent.query else "", "attn_q_b" if latent.query else "attn_q", "attn_kv_a_mqa")
+    return (
+        (latent.query, latent.keys, latent.plain, latent.rotary, latent.value), latent.epsilon,
+        (part.get("attn_q_a_norm.weight") if latent.query else None, part["attn_kv_a_norm.weight"]),
+        tuple(part.get(f"{name}.weight") for name in names), tuple(part.get(f"{name}.bias") for name in names),
+        _maps(run, i, part, latent),
+    )  # fmt: skip
+
+
 def _maps(run: Run, i: int, part: dict[str, Any], latent: Latent) -> tuple[FloatArray, FloatArray]:
     """Return the matrices (heads, plain, rank) of queries and (heads, rank, value) of latents, made once."""
     found = run.maps.get(i)

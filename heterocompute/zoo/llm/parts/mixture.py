@@ -115,7 +115,10 @@ def routed(shape: Shape, router: FloatArray, correction: FloatArray | None = Non
     picked = _largest(choice, shape.experts_used)
     shares = _picked(scores, picked)
     if shape.shares_sum_to_one:
-        shares = shares / (shares.sum(axis=-1, keepdims=True) + LEAST)
+        total = shares[:, :1]
+        for i in range(1, shares.shape[1]):  # one after the other, in any version of NumPy
+            total = total + shares[:, i : i + 1]
+        shares = shares / (total + LEAST)
     return picked, _scaled(shares, rule)
 
 

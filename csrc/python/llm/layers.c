@@ -2,8 +2,7 @@
  * not valid, without side effects in that layer. heterocompute/zoo/llm/run.py then runs the layer step by step, and
  * reports errors. A layer without matrices of a feed-forward part and without experts is its attention alone.
  */
-#include "hc_llm.h"
-#include "python/call.h"
+#include "python/llm/parts.h"
 #include "python/methods.h"
 
 #include <math.h>
@@ -13,33 +12,15 @@
 #define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
 #include <numpy/arrayobject.h>
 
-static bool is_floats(PyObject *object, int64_t count) {
-    if (!PyArray_CheckExact(object))
-        return false;
-    PyArrayObject *array = (PyArrayObject *)object;
-    return PyArray_TYPE(array) == NPY_FLOAT32 && PyArray_ISCARRAY_RO(array) && PyArray_SIZE(array) == count;
-}
-
-/* The floats of an item of a tuple, NULL for None; false if it is anything else. */
-static bool floats_of(PyObject *tuple, int i, int64_t count, const float **data) {
-    PyObject *object = PyTuple_GET_ITEM(tuple, i);
-    *data = NULL;
-    if (object == Py_None)
-        return true;
-    if (!is_floats(object, count))
-        return false;
-    *data = PyArray_DATA((PyArrayObject *)object);
-    return true;
-}
-
 static bool weights_of(PyObject *weights, PyObject *biases, hc_llm_layer *layer, hc_side side[HC_N_LLM_WEIGHTS],
                        hc_held *held) {
+    const hc_latents *latents = layer->latents;
     const int64_t q = layer->heads * layer->head_width, kv = layer->kv_heads * layer->head_width;
-    const int64_t width = layer->width, hidden = layer->hidden;
+    const int64_t width = layer->width, hidden = layer->hidden, out = latents ? layer->heads * latents->value : q;
     const int64_t shape[HC_N_LLM_WEIGHTS][2] = {
         [HC_LLM_Q] = {width, q},         [HC_LLM_K] = {width, kv},
         [HC_LLM_V] = {width, kv},        [HC_LLM_QKV] = {width, q + 2 * kv},
-        [HC_LLM_OUT] = {q, width},       [HC_LLM_GATE] = {width, hidden},
+        [HC_LLM_OUT] = {out, width},     [HC_LLM_GATE] = {width, hidden},
         [HC_LLM_UP] = {width, hidden},   [HC_LLM_GATE_UP] = {width, 2 * hidden},
         [HC_LLM_DOWN] = {hidden, width},
     };
@@ -49,17 +30,15 @@ static bool weights_of(PyObject *weights, PyObject *biases, hc_llm_layer *layer,
         there[i] = object != Py_None;
         if (!there[i])
             continue;
-        if (!hc_side_of(object, true, true, &side[i], held) || (layer->activations && side[i].is_dense) ||
-            !floats_of(biases, i, shape[i][1], &layer->bias[i]))
+        if (!hc_llm_weight_of(object, layer->activations, shape[i][0], shape[i][1], &side[i], &layer->weight[i],
+                              held) ||
+            !hc_llm_floats_of(biases, i, shape[i][1], &layer->bias[i]))
             return false;
-        const int64_t *found = side[i].is_dense ? side[i].view.shape : side[i].packed.shape;
-        if (found[0] != shape[i][0] || found[1] != shape[i][1])
-            return false;
-        layer->weight[i] = side[i].operand;
     }
     const bool has_inner = there[HC_LLM_GATE_UP] || there[HC_LLM_UP];
-    return (there[HC_LLM_QKV] || (there[HC_LLM_Q] && there[HC_LLM_K] && there[HC_LLM_V])) && there[HC_LLM_OUT] &&
-           has_inner == there[HC_LLM_DOWN] && (has_inner || !(there[HC_LLM_GATE] || layer->parallel));
+    const bool has_qkv = there[HC_LLM_QKV] || (there[HC_LLM_Q] && there[HC_LLM_K] && there[HC_LLM_V]);
+    return (latents || has_qkv) && there[HC_LLM_OUT] && has_inner == there[HC_LLM_DOWN] &&
+           (has_inner || !(there[HC_LLM_GATE] || layer->parallel));
 }
 
 /* Whether the rows of b directly follow those of a in memory, for every component of a row. */
@@ -105,7 +84,7 @@ static bool memory_of(PyObject *object, const hc_llm_layer *layer, const hc_pack
     if (PyArray_CheckExact(object)) {
         PyArrayObject *array = (PyArrayObject *)object;
         *floats = PyArray_DATA(array);
-        return is_floats(object, PyArray_SIZE(array)) && PyArray_ISWRITEABLE(array) && hc_hold(held, object) &&
+        return hc_llm_is_floats(object, PyArray_SIZE(array)) && PyArray_ISWRITEABLE(array) && hc_hold(held, object) &&
                PyArray_SIZE(array) / row >= layer->held + layer->n;
     }
     *packed = hc_packed_of(object, held);
@@ -123,17 +102,9 @@ static bool norms_of(PyObject *norms, PyObject *biases, hc_llm_layer *layer) {
             const int64_t heads = i == HC_LLM_Q_NORM ? layer->heads : layer->kv_heads;
             n = layer->head_norm == HC_LLM_HEADS_ALIKE ? layer->head_width : heads * layer->head_width;
         }
-        if (!floats_of(norms, i, n, &layer->norm[i]) || !floats_of(biases, i, n, &layer->norm_bias[i]))
+        if (!hc_llm_floats_of(norms, i, n, &layer->norm[i]) || !hc_llm_floats_of(biases, i, n, &layer->norm_bias[i]))
             return false;
     }
-    return true;
-}
-
-/* The floats of an object, NULL for None; false if it is anything else. */
-static bool some_floats(PyObject *object, int64_t count, const float **data) {
-    if (object != Py_None && !is_floats(object, count))
-        return false;
-    *data = object == Py_None ? NULL : PyArray_DATA((PyArrayObject *)object);
     return true;
 }
 
@@ -144,15 +115,11 @@ static bool key_bias_of(PyObject *object, hc_llm_layer *layer) {
     PyArrayObject *array = (PyArrayObject *)object;
     if (!PyArray_CheckExact(object) || PyArray_NDIM(array) != 2 || PyArray_DIM(array, 0) != layer->heads ||
         PyArray_DIM(array, 1) < layer->held + layer->n || !(fabsf(layer->scale) >= 1e-8f) ||
-        !is_floats(object, PyArray_SIZE(array)))
+        !hc_llm_is_floats(object, PyArray_SIZE(array)))
         return false;
     layer->key_bias = PyArray_DATA(array);
     layer->key_bias_step = PyArray_DIM(array, 1);
     return true;
-}
-
-static bool is_gate(hc_layer_kind kind) {
-    return kind == HC_LAYER_SILU || kind == HC_LAYER_GELU || (kind > HC_LAYER_ROPE && kind < HC_N_LAYERS);
 }
 
 static bool are_legal(const hc_llm_layer *layer) {
@@ -161,73 +128,10 @@ static bool are_legal(const hc_llm_layer *layer) {
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         if (size[i] < 1 || size[i] > most)
             return false;
-    return is_gate(layer->gate) && layer->heads % layer->kv_heads == 0 && layer->half >= 1 &&
-           layer->half <= layer->head_width / 2 && layer->held >= 0 && layer->held <= most * most &&
+    return hc_llm_is_gate(layer->gate) && layer->heads % layer->kv_heads == 0 && layer->half >= 1 &&
+           (layer->latents || layer->half <= layer->head_width / 2) && layer->held >= 0 && layer->held <= most * most &&
            layer->window >= 0 && layer->turned >= 0 && (layer->turned & (layer->turned - 1)) == 0 &&
            (layer->turned == 0 || layer->head_width % layer->turned == 0);
-}
-
-enum { N_STACKS = 4 };
-
-/* Stacks (experts, rows, columns) and their biases: gate, up, gate_up, down. */
-static bool stacks_of(PyObject *stacks, PyObject *biases, hc_experts *given, hc_held *held) {
-    const int64_t width = given->width, hidden = given->hidden;
-    hc_stack *const stack[N_STACKS] = {&given->gate, &given->up, &given->gate_up, &given->down};
-    const int64_t shape[N_STACKS][2] = {{hidden, width}, {hidden, width}, {2 * hidden, width}, {width, hidden}};
-    bool there[N_STACKS];
-    for (int i = 0; i < N_STACKS; i++) {
-        PyObject *object = PyTuple_GET_ITEM(stacks, i);
-        hc_stack *one = stack[i];
-        there[i] = object != Py_None;
-        if (!there[i])
-            continue;
-        one->rows = shape[i][0];
-        one->columns = shape[i][1];
-        if (!floats_of(biases, i, given->experts * one->rows, &one->bias))
-            return false;
-        if (PyArray_CheckExact(object)) {
-            PyArrayObject *array = (PyArrayObject *)object;
-            if (given->activations || PyArray_NDIM(array) != 3 || PyArray_DIM(array, 0) != given->experts ||
-                PyArray_DIM(array, 1) != one->rows || PyArray_DIM(array, 2) != one->columns ||
-                !is_floats(object, PyArray_SIZE(array)))
-                return false;
-            one->data = PyArray_DATA(array);
-            continue;
-        }
-        const hc_packed *found = one->packed = hc_packed_of(object, held);
-        if (!found || found->ndim != 3 || found->n_axes != 1 || found->axes[0] != 2 ||
-            found->shape[0] != given->experts || found->shape[1] != one->rows || found->shape[2] != one->columns)
-            return false;
-    }
-    return there[3] && (there[2] ? !there[0] && !there[1] : there[0] && there[1]);
-}
-
-/* The experts of a layer and their router: None, or a tuple. The operand points into the side. */
-static bool mixture_of(PyObject *object, const hc_llm_layer *layer, hc_mixture *mixture, hc_side *side, hc_held *held) {
-    const int64_t most = 1 << 30;
-    PyObject *router, *bias, *stacks, *biases;
-    long long experts, hidden, used;
-    int gate, interleaved, sums_to_one;
-    hc_experts *given = &mixture->experts;
-    if (!hc_parse_tuple(object, "llm_layers: the experts of a layer", "(LLLipp)(fff)OOO!O!", &experts, &hidden, &used,
-                        &gate, &interleaved, &sums_to_one, &given->alpha, &given->limit, &mixture->factor, &router,
-                        &bias, &PyTuple_Type, &stacks, &PyTuple_Type, &biases))
-        return false;
-    given->experts = experts;
-    given->hidden = hidden;
-    given->used = used;
-    given->width = layer->width;
-    given->kind = (hc_layer_kind)gate;
-    given->interleaved = interleaved;
-    given->activations = layer->activations;
-    mixture->sums_to_one = sums_to_one;
-    if (!is_gate(given->kind) || experts < 1 || experts > most || hidden < 1 || hidden > most || used < 1 ||
-        used > experts || PyTuple_GET_SIZE(stacks) != N_STACKS || PyTuple_GET_SIZE(biases) != N_STACKS ||
-        !some_floats(bias, experts, &mixture->bias) || !hc_side_of(router, true, true, side, held))
-        return false;
-    const int64_t *found = side->is_dense ? side->view.shape : side->packed.shape;
-    mixture->router = side->operand;
-    return found[0] == layer->width && found[1] == experts && stacks_of(stacks, biases, given, held);
 }
 
 /* Runs the layer of a tuple, from x to out. Returns 0 if it ran, 1 if its arguments are not plain or it failed, -1 with
@@ -235,15 +139,15 @@ static bool mixture_of(PyObject *object, const hc_llm_layer *layer, hc_mixture *
 static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activations, PyArrayObject *x,
                      const float *from, float *to) {
     PyObject *norms, *norm_biases, *weights, *biases, *sinks, *key_bias, *cosine, *sine, *q_factor, *k, *v;
-    PyObject *experts;
+    PyObject *experts, *latents;
     int pairs, gate, centered, parallel, head_norm;
     long long heads, kv_heads, head_width, hidden, half, window, turned, before;
     hc_llm_layer layer = {.x = from, .out = to, .activations = activations};
-    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLpippiLL)(ffff)O!O!O!O!OOOOOOOOL", &heads, &kv_heads,
+    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLpippiLL)(ffff)O!O!O!O!OOOOOOOOOL", &heads, &kv_heads,
                         &head_width, &hidden, &half, &pairs, &gate, &centered, &parallel, &head_norm, &window, &turned,
                         &layer.epsilon, &layer.scale, &layer.cap, &layer.residual, &PyTuple_Type, &norms, &PyTuple_Type,
-                        &norm_biases, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &sinks, &experts, &key_bias,
-                        &cosine, &sine, &q_factor, &k, &v, &before))
+                        &norm_biases, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &sinks, &experts, &latents,
+                        &key_bias, &cosine, &sine, &q_factor, &k, &v, &before))
         return -1;
     if (PyTuple_GET_SIZE(norms) != HC_N_LLM_NORMS || PyTuple_GET_SIZE(norm_biases) != HC_N_LLM_NORMS ||
         PyTuple_GET_SIZE(weights) != HC_N_LLM_WEIGHTS || PyTuple_GET_SIZE(biases) != HC_N_LLM_WEIGHTS) {
@@ -267,19 +171,22 @@ static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activa
     layer.head_norm = (hc_llm_head_norm)head_norm;
     layer.turned = turned;
     hc_held held = {.count = 0};
-    hc_side side[HC_N_LLM_WEIGHTS], router;
+    hc_side side[HC_N_LLM_WEIGHTS], mixture_side[HC_LLM_MIXTURE_SIDES], latent_side[HC_LLM_LATENT_SIDES];
     hc_mixture mixture = {.factor = 1};
+    hc_latents own = {.query = 0};
     hc_error error;
     hc_status status = HC_VALUE;
     layer.mixture = experts != Py_None ? &mixture : NULL;
-    bool fits = are_legal(&layer) && some_floats(cosine, layer.n * half, &layer.cosine) &&
-                some_floats(sine, layer.n * half, &layer.sine) && !layer.cosine == !layer.sine &&
-                some_floats(q_factor, layer.n, &layer.q_factor) && some_floats(sinks, heads, &layer.sinks) &&
+    layer.latents = latents != Py_None ? &own : NULL;
+    bool fits = are_legal(&layer) && hc_llm_floats(cosine, layer.n * half, &layer.cosine) &&
+                hc_llm_floats(sine, layer.n * half, &layer.sine) && !layer.cosine == !layer.sine &&
+                hc_llm_floats(q_factor, layer.n, &layer.q_factor) && hc_llm_floats(sinks, heads, &layer.sinks) &&
                 key_bias_of(key_bias, &layer) && memory_of(k, &layer, &layer.k, &layer.k_floats, &held) &&
                 memory_of(v, &layer, &layer.v, &layer.v_floats, &held) && norms_of(norms, norm_biases, &layer) &&
+                (!layer.latents || hc_llm_latents_of(latents, &layer, &own, latent_side, &held)) &&
                 weights_of(weights, biases, &layer, side, &held) &&
                 (!layer.mixture || (!layer.weight[HC_LLM_DOWN].dense && !layer.weight[HC_LLM_DOWN].packed &&
-                                    mixture_of(experts, &layer, &mixture, &router, &held)));
+                                    hc_llm_mixture_of(experts, &layer, &mixture, mixture_side, &held)));
     if (fits && !PyErr_Occurred()) {
         join(&layer, side, HC_LLM_Q, 3, HC_LLM_QKV);
         join(&layer, side, HC_LLM_GATE, 2, HC_LLM_GATE_UP);
@@ -302,7 +209,7 @@ PyObject *hc_llm_layers_method(PyObject *self, PyObject *args) {
         (format != Py_None && !hc_parse_format(format, &activations)))
         return NULL;
     PyArrayObject *x = (PyArrayObject *)object;
-    if (!PyArray_CheckExact(object) || PyArray_NDIM(x) != 3 || !is_floats(object, PyArray_SIZE(x))) {
+    if (!PyArray_CheckExact(object) || PyArray_NDIM(x) != 3 || !hc_llm_is_floats(object, PyArray_SIZE(x))) {
         PyErr_SetString(PyExc_ValueError, "llm_layers: expected x as contiguous float32 of three dimensions");
         return NULL;
     }
@@ -344,7 +251,7 @@ PyObject *hc_rotate_heads_method(PyObject *self, PyObject *args) {
     PyArrayObject *x = (PyArrayObject *)object;
     const int ndim = PyArray_CheckExact(object) ? PyArray_NDIM(x) : 0;
     const int64_t n = ndim ? PyArray_DIM(x, ndim - 1) : 0;
-    if (n < 1 || (n & (n - 1)) != 0 || !is_floats(object, PyArray_SIZE(x)) || !PyArray_ISWRITEABLE(x)) {
+    if (n < 1 || (n & (n - 1)) != 0 || !hc_llm_is_floats(object, PyArray_SIZE(x)) || !PyArray_ISWRITEABLE(x)) {
         PyErr_SetString(PyExc_ValueError,
                         "rotate_heads: expected contiguous float32 whose last axis is a power of two");
         return hc_give_up(&held);
@@ -353,69 +260,4 @@ PyObject *hc_rotate_heads_method(PyObject *self, PyObject *args) {
     hc_status status;
     HC_WITHOUT_GIL((hc_rotate_heads(&settings.run, PyArray_SIZE(x) / n, n, PyArray_DATA(x)), HC_OK));
     return hc_finish(status, &error, &held);
-}
-
-/* The experts of each token, and the memory of the result. */
-static bool tokens_of(PyArrayObject *x, PyObject *picked, PyObject *shares, hc_experts *given) {
-    given->tokens = PyArray_DIM(x, 0);
-    given->width = PyArray_DIM(x, 1);
-    given->x = PyArray_DATA(x);
-    if (!PyArray_CheckExact(picked) || given->tokens < 1)
-        return false;
-    PyArrayObject *array = (PyArrayObject *)picked;
-    if (PyArray_TYPE(array) != NPY_INT64 || !PyArray_ISCARRAY_RO(array) || PyArray_NDIM(array) != 2 ||
-        PyArray_DIM(array, 0) != given->tokens || !is_floats(shares, PyArray_SIZE(array)))
-        return false;
-    given->used = PyArray_DIM(array, 1);
-    given->picked = PyArray_DATA(array);
-    given->shares = PyArray_DATA((PyArrayObject *)shares);
-    for (int64_t i = 0; i < given->tokens * given->used; i++)
-        if (given->picked[i] < 0 || given->picked[i] >= given->experts)
-            return false;
-    return true;
-}
-
-PyObject *hc_llm_experts_method(PyObject *self, PyObject *args) {
-    (void)self;
-    PyObject *run_object, *format, *object, *picked, *shares, *stacks, *biases;
-    long long experts, hidden;
-    int gate, interleaved;
-    hc_settings settings;
-    hc_held held = {.count = 0};
-    hc_format activations;
-    hc_experts given = {0};
-    if (!PyArg_ParseTuple(args, "OOOOO(LLip)(ff)O!O!", &run_object, &format, &object, &picked, &shares, &experts,
-                          &hidden, &gate, &interleaved, &given.alpha, &given.limit, &PyTuple_Type, &stacks,
-                          &PyTuple_Type, &biases) ||
-        !hc_parse_settings(run_object, &settings, &held) ||
-        (format != Py_None && !hc_parse_format(format, &activations)))
-        return hc_give_up(&held);
-    PyArrayObject *x = (PyArrayObject *)object;
-    if (!PyArray_CheckExact(object) || PyArray_NDIM(x) != 2 || !is_floats(object, PyArray_SIZE(x)) ||
-        PyTuple_GET_SIZE(stacks) != N_STACKS || PyTuple_GET_SIZE(biases) != N_STACKS) {
-        PyErr_SetString(PyExc_ValueError,
-                        "llm_experts: expected x as contiguous float32 of two dimensions and 4 stacks");
-        return hc_give_up(&held);
-    }
-    const int64_t most = 1 << 30;
-    given.experts = experts;
-    given.hidden = hidden;
-    given.kind = (hc_layer_kind)gate;
-    given.interleaved = interleaved;
-    given.activations = format != Py_None ? &activations : NULL;
-    PyObject *out = NULL;
-    hc_error error;
-    hc_status status = HC_VALUE;
-    if (is_gate(given.kind) && experts >= 1 && experts <= most && hidden >= 1 && hidden <= most &&
-        tokens_of(x, picked, shares, &given) && stacks_of(stacks, biases, &given, &held) &&
-        (out = PyArray_SimpleNew(2, PyArray_DIMS(x), NPY_FLOAT32))) {
-        given.out = PyArray_DATA((PyArrayObject *)out);
-        HC_WITHOUT_GIL(hc_run_experts(&settings.run, &given, &error));
-        if (status == HC_MEMORY)
-            hc_raise(status, &error);
-    }
-    hc_release(&held);
-    if (PyErr_Occurred() || status != HC_OK)
-        Py_CLEAR(out);
-    return out || PyErr_Occurred() ? out : Py_NewRef(Py_None);
 }
