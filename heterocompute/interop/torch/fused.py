@@ -9,6 +9,7 @@ argument would observe runs module by module as before.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -98,6 +99,10 @@ KNOWN: dict[str, Callable[[Any], Parts | None]] = {
     _of_transformers("deit", "DeiTLayer"): _vit,
     "torch.nn.modules.transformer.TransformerEncoderLayer": _torch,
 }
+STACKS = {_of_transformers(*one) for one in (
+    ("bert", "BertEncoder"), ("roberta", "RobertaEncoder"), ("xlm_roberta", "XLMRobertaEncoder"),
+    ("camembert", "CamembertEncoder"), ("electra", "ElectraEncoder"),
+)}  # fmt: skip
 ACTS = {
     "torch.nn.modules.activation.ReLU": "relu", "torch.nn.functional.relu": "relu",
     "torch.nn.modules.activation.SiLU": "silu", "transformers.activations.SiLUActivation": "silu",
@@ -147,11 +152,11 @@ class Block:
             (*first_four, one[n], None, one[n + 1], None, one[n + 2])
             for first_four, one in zip(placed, (self.arrays, biases), strict=True)
         )
-        self.arguments = [(
+        self.arguments = (
             numbers, (epsilon, parts.scale, 0.0, 1.0),
             *((first[i], None, None, None, second[i], None, last[i], end[i]) for i in range(2)),
             weights, offsets, None, None, None, None, None, None, None, None, 0,
-        )]  # fmt: skip
+        )  # fmt: skip
 
     def _floats(self, module: Any, name: str) -> Any:
         """Return a parameter as an ndarray that shares its memory, None if there is none."""
@@ -170,14 +175,23 @@ class Block:
 
     def is_observed(self) -> bool:
         """Tell whether a hook waits for a call of an inner module."""
-        if _all_hooks._global_forward_hooks or _all_hooks._global_forward_pre_hooks:
-            return True
         return any(one._forward_hooks or one._forward_pre_hooks for one in self.inner)
 
-    def run(self, x: Any) -> Any:
-        """Return the states after the block, (batch, n, width), or None if the C core refuses the call."""
-        found, done = _core.llm_layers(runtime.run(), self.format, x.contiguous().numpy(), self.arguments)
-        return torch.from_numpy(found) if done else None
+
+def _input_of(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the states that a module is called with if one call of the core can compute it, else None."""
+    x, rest = args[0] if args else kwargs.get("hidden_states", kwargs.get("src")), args[1:]
+    if module.training or any(one is not None and one is not False for one in rest):
+        return None
+    if any(one is not None and one is not False and one is not x for one in kwargs.values()):
+        return None
+    if type(x) is not torch.Tensor or x.dtype is not torch.float32 or x.dim() != 3 or not x.is_cpu or not x.numel():
+        return None
+    if not is_unobserved(x) or torch.is_autocast_enabled("cpu") or runtime.tuned():
+        return None
+    if _all_hooks._global_forward_hooks or _all_hooks._global_forward_pre_hooks:
+        return None
+    return None if runtime.backend_device() is not None else x.detach().contiguous().numpy()
 
 
 class Fused:
@@ -187,38 +201,59 @@ class Fused:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the block in one call, or as its own class does."""
-        answer = self._fused(args, kwargs)
+        x = _input_of(self, args, kwargs)
+        answer = None if x is None else _run(x, [self])
         return super().forward(*args, **kwargs) if answer is None else answer  # type: ignore[misc]
 
-    def _fused(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        x, rest = args[0] if args else kwargs.get("hidden_states", kwargs.get("src")), iter(args[1:])
-        if any(one is not None and one is not False for one in rest) or self.training:  # type: ignore[attr-defined]
-            return None
-        if any(one is not None and one is not False and one is not x for one in kwargs.values()):
-            return None
-        if type(x) is not torch.Tensor or x.dtype is not torch.float32 or x.dim() != 3 or not x.is_cpu:
-            return None
-        if not is_unobserved(x) or torch.is_autocast_enabled("cpu") or runtime.tuned():
-            return None
+    def _ready(self, width: int) -> Block | None:
+        """Return the arguments of the core for states of a width, None if the block has to run step by step."""
         block = self._block
         if block is None or not block.is_current():
             parts = parts_of(self)
             if isinstance(parts, str):
                 return None
             block = self._block = Block(self, parts)
-        if x.shape[2] != block.width or not x.numel() or block.is_observed() or runtime.backend_device() is not None:
+        if width != block.width or block.is_observed() or self.training:  # type: ignore[attr-defined]
             return None
         if torch.is_grad_enabled() and any(one[2].requires_grad for one in block.tensors):
             return None
-        return block.run(x.detach())
+        return block
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _remade, (type(self).__mro__[2],), {**self.__dict__, "_block": None}
 
 
+class FusedStack:
+    """What `fuse` adds to the class of a stack of blocks of transformers, whose other steps return the states."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run all blocks in one call, or as the class of the stack does."""
+        x = _input_of(self, args, kwargs)
+        blocks = None if x is None else [*self.layer]  # type: ignore[attr-defined]
+        if blocks and not any(one._forward_hooks or one._forward_pre_hooks for one in (*blocks, self.layer)):  # type: ignore[attr-defined]
+            answer = _run(x, blocks)
+            if answer is not None:
+                return sys.modules[type(self).__module__].BaseModelOutputWithPastAndCrossAttentions(answer)
+        return super().forward(*args, **kwargs)  # type: ignore[misc]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _remade, (type(self).__mro__[2],), self.__dict__
+
+
+def _run(x: Any, modules: list[Any]) -> Any:
+    """Return the states after some blocks, or None if one of them does not run in this way."""
+    ready = [one._ready(x.shape[2]) if isinstance(one, Fused) else None for one in modules]
+    first = ready[0]
+    if first is None or any(one is None or one.format != first.format for one in ready):
+        return None
+    found, done = _core.llm_layers(runtime.run(), first.format, x, [one.arguments for one in ready if one is not None])
+    return torch.from_numpy(found) if done == len(ready) else None
+
+
 @cache
 def _class_of(kind: type) -> type:
-    return type(kind.__name__, (Fused, kind), {"__module__": kind.__module__, "__qualname__": kind.__qualname__})
+    mixed = FusedStack if _name_of(kind) in STACKS else Fused
+    return type(kind.__name__, (mixed, kind), {"__module__": kind.__module__, "__qualname__": kind.__qualname__})
 
 
 def _remade(kind: type) -> Any:
@@ -330,6 +365,9 @@ def fuse(model: Any, *, inplace: bool = False) -> Any:
         if reason:
             reasons.append(f"{path or type(block).__name__}: {reason}")
         count += not reason
+    for stack in [one for one in model.modules() if _name_of(type(one)) in STACKS and not own_function(one)]:
+        if not isinstance(stack, FusedStack) and all(isinstance(one, Fused) for one in stack.layer):
+            stack.__class__ = _class_of(type(stack))
     if not count:
         why = f": {reasons[0]}" if reasons else ""
         raise WrongValue(f"fuse: the model has no block that one call computes{why}")
@@ -345,7 +383,7 @@ def _fuse_one(block: Any, parts: Parts) -> str:
     width = parts.out.module._modules["weight"].shape[0]
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 5, width), dtype=np.float32))
     with torch.inference_mode():
-        found, wanted = block._fused((x,), {}), kind.forward(block, x)
+        found, wanted = _run(x.numpy(), [block]), kind.forward(block, x)
     block.train(was_training)
     if found is None or not isinstance(wanted, torch.Tensor):
         reason = "the core refuses its layers"
