@@ -294,6 +294,7 @@ _Eie: TypeAlias = tuple[Any, ...]
 
 def csr_transpose(csr: _Csr, /) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...  # (starts, indices, values)
 def csr_matmul(run: _Run, x: _Operand, csr: _Csr, out: _Floats, /) -> bool: ...  # whether columns ascend
+def csr_linear(run: _Run, x: NDArray[Any], w: Any, out: Any, /) -> _Floats | None: ...  # None: not plain
 def eie_codebook(values: NDArray[Any], codebook: NDArray[Any], /) -> None: ...
 def eie_count(run: _Run, w: NDArray[Any], pointers: NDArray[Any], /) -> int: ...  # number of entries
 def eie_encode(run: _Run, w: NDArray[Any], eie: _Eie, /) -> None: ...
