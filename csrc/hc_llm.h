@@ -88,14 +88,16 @@ typedef struct {
 
 /* A whole layer of a language model (docs/llm.md), by the functions above and with their order of sums:
  *
- *   x += post(out(attention(rope(norm(q, k)), v)));  q, k, v = norm(x) Q, K, V, which join those of `held` tokens before
- *   x += post(down(gate(G) U));                      G, U = norm(x) gate, up
+ *   x = after(x + post(out(attention(rope(norm(q, k)), v))));  q, k, v = norm(x) Q, K, V, which join those of `held`
+ *   x = after(x + post(down(gate(G) U)));                      tokens before; G, U = norm(x) gate, up
  *
  * Options: each sum adds residual times its part. Without GATE the second line is down(gate(U)). `parallel`: the second
  * line reads the x of the first, by the first norm if it has none of its own. `centered`: norms are layer norms.
  * `head_norm`: how q and k are normalized. Without cosine nothing is rotated. `turned`: k and v contain heads after
  * hc_rotate_heads in blocks of so many values, which q and the result of attention then are, too. With `mixture` the
  * second line is post(mixture(norm(x))). Without it and without DOWN there is no second line: experts follow.
+ *
+ * `both_sides`: a layer of an encoder. Each token sees all tokens of its sequence. held and window are 0, k and v NULL.
  *
  * Weights are (columns, rows) operands, as hc_matmul takes its right side. QKV and GATE_UP replace three or two weights
  * that have no operand of their own. Norms: NULL if there is none. k and v have room for all tokens: row (token, batch,
@@ -120,6 +122,8 @@ typedef enum {
     HC_LLM_POST,
     HC_LLM_FEED_NORM,
     HC_LLM_FEED_POST,
+    HC_LLM_AFTER, /* of the sums */
+    HC_LLM_FEED_AFTER,
     HC_N_LLM_NORMS
 } hc_llm_norm;
 /* Norms of queries and keys: each head by the same weights, all heads together, or each head by weights of its own. */
@@ -139,7 +143,7 @@ typedef struct {
     int64_t half, window;
     hc_layer_kind gate;
     hc_llm_head_norm head_norm;
-    bool pairs, centered, parallel;
+    bool pairs, centered, parallel, both_sides;
     int64_t turned; /* a power of two that divides head_width, or 0 */
     float epsilon, scale, cap, residual;
     const hc_format *activations;

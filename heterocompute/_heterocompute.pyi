@@ -90,8 +90,8 @@ def attention(
     /,
 ) -> _Row: ...
 
-# layers: [((heads, kv_heads, head_width, hidden, half, pairs, gate, centered, parallel, whole_heads, window, turned),
-# (epsilon, scale, cap, residual), norms, their biases, weights, their biases, sinks, experts, bias of keys, cosine,
+# layers: [((heads, kv_heads, head_width, hidden, half, pairs, gate, centered, parallel, whole_heads, window, turned,
+# both_sides), (epsilon, scale, cap, residual), norms, their biases, weights, their biases, sinks, experts, bias of keys, cosine,
 # sine, q_factor, k, v, held)], where hc_llm_norm and hc_llm_weight name the tuples, and experts is None or ((experts,
 # hidden, used, gate, interleaved, sums to one), (alpha, limit, factor), router, its bias, stacks, their biases);
 # returns x and the number of layers that ran
@@ -101,7 +101,7 @@ def llm_layers(
     x: NDArray[np.float32],
     layers: list[
         tuple[
-            tuple[int, int, int, int, int, bool, int, bool, bool, bool, int, bool],
+            tuple[int, int, int, int, int, bool, int, bool, bool, int, int, int, bool],
             tuple[float, float, float, float],
             tuple[NDArray[np.float32] | None, ...],
             tuple[NDArray[np.float32] | None, ...],
@@ -294,6 +294,7 @@ _Eie: TypeAlias = tuple[Any, ...]
 
 def csr_transpose(csr: _Csr, /) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...  # (starts, indices, values)
 def csr_matmul(run: _Run, x: _Operand, csr: _Csr, out: _Floats, /) -> bool: ...  # whether columns ascend
+def csr_linear(run: _Run, x: NDArray[Any], w: Any, out: Any, /) -> _Floats | None: ...  # None: not plain
 def eie_codebook(values: NDArray[Any], codebook: NDArray[Any], /) -> None: ...
 def eie_count(run: _Run, w: NDArray[Any], pointers: NDArray[Any], /) -> int: ...  # number of entries
 def eie_encode(run: _Run, w: NDArray[Any], eie: _Eie, /) -> None: ...

@@ -123,6 +123,102 @@ failed:
     return NULL;
 }
 
+/* An array of one dimension as it lies in memory, or NULL. */
+static PyArrayObject *row_of(PyObject *object) {
+    PyArrayObject *array = (PyArrayObject *)object;
+    return object && PyArray_CheckExact(object) && PyArray_NDIM(array) == 1 && PyArray_ISCARRAY_RO(array) ? array : NULL;
+}
+
+static bool are_apart(PyArrayObject *a, PyArrayObject *b) {
+    const char *first = PyArray_BYTES(a), *second = PyArray_BYTES(b);
+    return first + PyArray_NBYTES(a) <= second || second + PyArray_NBYTES(b) <= first;
+}
+
+/* Rows of a matrix of SciPy in CSR times x, all of them plain, and `out` as well. `starts` are for 32-bit ones. */
+static PyObject *csr_product(const hc_run *run, PyArrayObject *x, PyArrayObject *const part[3], const npy_intp shape[2],
+                             int64_t *starts, PyObject *out) {
+    PyArrayObject *values = part[0], *indices = part[1], *pointers = part[2];
+    const int ndim = PyArray_NDIM(x);
+    npy_intp size[2] = {PyArray_DIM(x, 0), shape[0]};
+    PyArrayObject *answer;
+    if (out == Py_None) {
+        answer = (PyArrayObject *)PyArray_SimpleNew(ndim, size + 2 - ndim, NPY_FLOAT32);
+    } else {
+        answer = (PyArrayObject *)out;
+        if (!PyArray_CheckExact(out) || PyArray_TYPE(answer) != NPY_FLOAT32 || !PyArray_ISCARRAY(answer) ||
+            PyArray_NDIM(answer) != ndim || PyArray_DIM(answer, ndim - 1) != shape[0] ||
+            (ndim == 2 && PyArray_DIM(answer, 0) != size[0]) || !are_apart(answer, x) || !are_apart(answer, values) ||
+            !are_apart(answer, indices) || !are_apart(answer, pointers))
+            return NULL;
+        Py_INCREF(out);
+    }
+    if (!answer)
+        return NULL;
+    hc_csr csr = {shape[0], shape[1], PyArray_DIM(values, 0), starts, PyArray_DATA(indices), PyArray_DATA(values)};
+    if (PyArray_ITEMSIZE(pointers) == 8)
+        csr.starts = PyArray_DATA(pointers);
+    else
+        for (int64_t i = 0; i <= csr.rows; i++)
+            starts[i] = ((const int32_t *)PyArray_DATA(pointers))[i];
+    const int64_t rows = ndim == 2 ? size[0] : 1;
+    const hc_view from = {PyArray_DATA(x), HC_F32, 2, {rows, csr.columns}, {4 * csr.columns, 4}, HC_HOST};
+    const hc_view to = {PyArray_DATA(answer), HC_F32, 2, {rows, csr.rows}, {4 * csr.rows, 4}, HC_HOST};
+    const hc_operand operand = {&from, NULL};
+    hc_error error;
+    hc_status status;
+    bool ascending = true;
+    HC_WITHOUT_GIL(hc_csr_matmul(run, &operand, &csr, &to, &ascending, &error));
+    if (status != HC_OK || !ascending)
+        Py_CLEAR(answer);
+    return (PyObject *)answer;
+}
+
+/* linear(x, w, out=out) of float32 in C order and a matrix of SciPy in CSR. None if an argument is anything else or not
+ * valid: the general path then says what is wrong, or sorts the columns. */
+PyObject *hc_csr_linear_method(PyObject *self, PyObject *args) {
+    (void)self;
+    static const char *const names[] = {"data", "indices", "indptr", "format", "shape"};
+    static PyObject *keys[5];
+    PyObject *run_object, *x_object, *w, *out, *found[5] = {NULL};
+    hc_run run;
+    if (!PyArg_ParseTuple(args, "OOOO", &run_object, &x_object, &w, &out) || !hc_parse_run(run_object, &run))
+        return NULL;
+    PyArrayObject *x = (PyArrayObject *)x_object;
+    PyObject *answer = NULL;
+    if (!PyArray_CheckExact(x_object) || PyArray_TYPE(x) != NPY_FLOAT32 || !PyArray_ISCARRAY_RO(x) ||
+        PyArray_NDIM(x) < 1 || PyArray_NDIM(x) > 2 || PyArray_SIZE(x) == 0 || run.device != HC_HOST)
+        return Py_NewRef(Py_None);
+    bool fits = true;
+    for (int i = 0; fits && i < 5; i++) {
+        if (!keys[i])
+            keys[i] = PyUnicode_InternFromString(names[i]);
+        fits = keys[i] && (found[i] = PyObject_GetAttr(w, keys[i]));
+    }
+    npy_intp shape[2] = {0, 0};
+    fits = fits && PyUnicode_Check(found[3]) && PyUnicode_CompareWithASCIIString(found[3], "csr") == 0 &&
+           PyTuple_CheckExact(found[4]) && PyTuple_GET_SIZE(found[4]) == 2;
+    for (int i = 0; fits && i < 2; i++) {
+        PyObject *size = PyTuple_GET_ITEM(found[4], i);
+        fits = PyLong_CheckExact(size) && (shape[i] = PyLong_AsSsize_t(size)) > 0 && shape[i] <= INT32_MAX;
+    }
+    PyArrayObject *const part[3] = {fits ? row_of(found[0]) : NULL, fits ? row_of(found[1]) : NULL,
+                                    fits ? row_of(found[2]) : NULL};
+    if (fits && part[0] && part[1] && part[2] && PyArray_TYPE(part[0]) == NPY_FLOAT32 &&
+        PyArray_TYPE(part[1]) == NPY_INT32 && PyArray_DESCR(part[2])->kind == 'i' && PyArray_ITEMSIZE(part[2]) >= 4 &&
+        PyArray_DIM(part[2], 0) == shape[0] + 1 && PyArray_DIM(part[0], 0) == PyArray_DIM(part[1], 0) &&
+        PyArray_DIM(x, PyArray_NDIM(x) - 1) == shape[1]) {
+        int64_t *starts = PyMem_Malloc(PyArray_ITEMSIZE(part[2]) == 8 ? 1 : (size_t)(shape[0] + 1) * sizeof *starts);
+        answer = starts ? csr_product(&run, x, part, shape, starts, out) : PyErr_NoMemory();
+        PyMem_Free(starts);
+    }
+    for (int i = 0; i < 5; i++)
+        Py_XDECREF(found[i]);
+    if (!answer && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception) &&
+        !PyErr_ExceptionMatches(PyExc_MemoryError))
+        PyErr_Clear();
+    return answer || PyErr_Occurred() ? answer : Py_NewRef(Py_None);
+}
+
 PyObject *hc_eie_codebook_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *values_object, *codebook_object;

@@ -4,7 +4,10 @@
 #include <string.h>
 
 int64_t hc_csr_look_starts(const hc_csr *csr) {
-    for (int64_t i = 0; i <= csr->rows; i++) {
+    bool falls = csr->starts[0] != 0 || csr->starts[csr->rows] != csr->stored;
+    for (int64_t i = 0; i < csr->rows; i++) /* without branches */
+        falls |= csr->starts[i + 1] < csr->starts[i];
+    for (int64_t i = 0; falls && i <= csr->rows; i++) {
         const int64_t start = csr->starts[i], least = i ? csr->starts[i - 1] : 0;
         if (start < least || start > csr->stored || (i == 0 && start != 0) || (i == csr->rows && start != csr->stored))
             return i;

@@ -108,20 +108,18 @@ def _is_plain(array: Any) -> bool:
     return array.dtype is _FLOAT32 and bool(flags.c_contiguous) and bool(flags.aligned)
 
 
+def quick_csr(x: Any, w: Any, out: Any) -> FloatArray | None:
+    """Return ``linear(x, w)`` for float32 in C order and a matrix of SciPy in CSR; None if there is more to check."""
+    return None if runtime.backend_device() is not None else _core.csr_linear(runtime.run(), x, w, out)
+
+
 def quick_linear(x: Any, w: Any, out: Any) -> FloatArray | None:
-    """Return ``linear(x, w)`` for float32 in C order and rows along axis 1; None if there is more to check."""
-    if type(x) is not np.ndarray or not 0 < x.ndim < 3 or not _is_plain(x):
+    """Return ``linear(x, w)`` for float32 in C order and an EIEArray in rows; None if there is more to check."""
+    if type(x) is not np.ndarray or not 0 < x.ndim < 3 or not _is_plain(x) or not isinstance(w, EIEArray):
         return None
-    stored: tuple[Any, ...]
-    if isinstance(w, EIEArray):
-        stored, along = tuple(w.components.values()), w.axis == (1,)
-    else:
-        stored = tuple(getattr(w, part, None) for part in ("data", "indices", "indptr"))
-        along = getattr(w, "format", None) == "csr" and isinstance(w.shape, tuple) and len(w.shape) == 2
-    shape = w.shape
-    if not along or x.shape[-1] != shape[1] or not isinstance(n := shape[0], int) or n < 0:
+    if w.axis != (1,) or x.shape[-1] != w.shape[1]:
         return None
-    result = checked_out(out, (*x.shape[:-1], n), "linear", (x, *stored))
+    result = checked_out(out, (*x.shape[:-1], w.shape[0]), "linear", (x, *w.components.values()))
     multiply(x, w, False, result, "linear: w")
     return result if out is None else out
 

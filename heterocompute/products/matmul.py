@@ -25,7 +25,7 @@ from ..base.float_env import counts_subnormals
 from ..base.texts import counted
 from ..formats import Format
 from .arguments import Array, FloatArray, as_format, as_matrix, core_operand, is_compressed, tell, with_axis
-from .csr import compressed_product, quick_linear
+from .csr import compressed_product, quick_csr, quick_linear
 from .given.rotated import alike
 from .place import HERE, Here, device_product, place_of
 from .quantize import rounded
@@ -62,6 +62,7 @@ def _chunked(
     return _core.direct(run, is_linear, a, b, bias, fmt, out)
 
 
+KINDS_OF_CORE = {np.ndarray, QuantizedArray, SparseArray, Prepacked, RotatedArray, EIEArray}
 PACKED = (QuantizedArray, SparseArray, Prepacked)
 MOST_KNOWN = 4096
 Run = tuple[int, int, int, int, bool]
@@ -287,6 +288,8 @@ def linear(
     array([ 3., 12.], dtype=float32)
     """
     answer = _chunked(True, x, w, bias, activations, out)
+    if answer is None and bias is None and activations is None and type(w) not in KINDS_OF_CORE:
+        answer = quick_csr(x, w, out)
     return _linear(x, w, bias, activations, out) if answer is None else answer
 
 

@@ -269,3 +269,45 @@ def test_shapes_of_other_objects_are_checked() -> None:
     for shape in (("a", 3), (-8, 16), (8,), (8.5, 16)):
         with pytest.raises(ValueError, match="linear: w is a sparse array of shape .*, expected two dimensions"):
             hc.linear(np.ones((2, 16), np.float32), types.SimpleNamespace(shape=shape, **given))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_short_rows_have_the_bits_of_the_definition(isa: str) -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        n, k, most = int(rng.integers(1, 300)), int(rng.integers(1, 90)), int(rng.integers(0, 30))
+        x = reals((1, k), int(rng.integers(1 << 30)))
+        dense = np.zeros((n, k), np.float32)
+        for row in dense:
+            at = rng.permutation(k)[: rng.integers(0, most + 1)]
+            row[at] = rng.standard_normal(len(at), dtype=np.float32) * np.float32(rng.choice([1e-30, 1, 1e20]))
+        w = scipy_sparse.csr_array(dense)
+        if rng.random() < 0.5:
+            w.indptr = w.indptr.astype(np.int64)
+        if rng.random() < 0.3:
+            x[0, rng.integers(k)] = rng.choice([np.inf, -np.inf, np.nan, -0.0])
+        expected = compressed.csr_spmv(x[0], w.indptr.astype(np.int64), w.indices, w.data)[None]
+        expected[np.isnan(expected)] = np.nan
+        for threads in (1, 2):
+            with hc.use(isa=isa, threads=threads):
+                found, out = hc.linear(x, w), np.empty((1, n), np.float32)
+                assert same_bits(found, expected) and same_bits(hc.linear(x, w, out=out), expected)
+                assert hc.linear(x[0], w).shape == (n,) and same_bits(hc.linear(x[0], w)[None], expected)
+
+
+def test_a_quick_call_refuses_what_the_long_one_refuses() -> None:
+    w, x = scipy_sparse.csr_array(pruned((9, 7), 0.5)), np.ones((1, 7), np.float32)
+    out = np.empty((1, 9), np.float32)
+    assert hc.linear(x, w, out=out) is out
+    for wrong in (np.empty((1, 8), np.float32), np.empty(9, np.float32), np.empty((1, 9)), w.data[:9][None]):
+        with pytest.raises((TypeError, ValueError), match="out"):
+            hc.linear(x, w, out=wrong)
+    w.indices = w.indices.copy()
+    w.indices[2] = 7
+    with pytest.raises(ValueError, match=r"indices\[2\]"):
+        hc.linear(x, w, out=out)
+    starts = scipy_sparse.csr_array(pruned((9, 7), 0.5))
+    starts.indptr = starts.indptr.copy()
+    starts.indptr[4] = 99
+    with pytest.raises(ValueError, match=r"indptr\[4\]"):
+        hc.linear(x, starts, out=out)

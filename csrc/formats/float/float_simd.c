@@ -160,18 +160,20 @@ static inline void bfloat_codes(const float *restrict x, int64_t n, bool saturat
 /* Types of 16 and 32 bits without a scale; every value is valid. */
 static __attribute__((noinline)) void encode_wide(const float *x, int64_t n, int type, bool saturate, uint8_t *out) {
     const float limit = saturate ? 65504.0f : INFINITY; /* of float16 */
-    for (int64_t first = 0; first < n; first += SLICE / 16) {
-        const int64_t count = hc_min(SLICE / 16, n - first);
+    enum { PART = SLICE / 4 };
+    for (int64_t first = 0; first < n; first += PART) {
+        const int64_t count = hc_min(PART, n - first);
         for (int64_t i = 0; i < count; i += 16)
             __builtin_prefetch((const char *)((uintptr_t)(x + first + i) + 4 * SLICE), 0, 3);
         if (type == HC_TYPE_BF16) {
-            uint16_t codes[SLICE / 16];
+            uint16_t codes[PART];
             bfloat_codes(x + first, count, saturate, codes);
             memcpy(out + 2 * first, codes, (size_t)count * sizeof *codes);
         } else if (type == HC_TYPE_FP16) {
-            int64_t i = 0;
-            for (; i + 8 <= count; i += 8)
-                simd_half_codes(x + first + i, limit, out + 2 * (first + i));
+            int64_t i = count / 8 * 8;
+            if (!simd_half_codes_of_numbers(x + first, i, limit, out + 2 * first))
+                for (int64_t j = 0; j < i; j += 8)
+                    simd_half_codes(x + first + j, limit, out + 2 * (first + j));
             if (i < count) {
                 float last[8] = {0};
                 uint8_t codes[16];
@@ -180,7 +182,7 @@ static __attribute__((noinline)) void encode_wide(const float *x, int64_t n, int
                 memcpy(out + 2 * (first + i), codes, (size_t)(count - i) * 2);
             }
         } else {
-            uint32_t codes[SLICE / 16];
+            uint32_t codes[PART];
             for (int64_t i = 0; i < count; i++) {
                 const uint32_t bits = hc_f32_bits(x[first + i]);
                 codes[i] = type == HC_TYPE_TF32 ? rounded_bits(bits, 13, saturate ? 0x7f7fe000 : 0x7f800000)

@@ -38,6 +38,34 @@ static inline void simd_half_codes(const float *x, float limit, uint8_t *out) {
     _mm_storeu_si128((__m128i *)(void *)out, _mm_or_si128(magnitude, signs));
 }
 
+/* Codes of n values, n a multiple of 8; false if one is NaN, whose payload then is in its code. */
+static inline bool simd_half_codes_of_numbers(const float *x, int64_t n, float limit, uint8_t *out) {
+    int64_t i = 0;
+    /* min and max return NaN in their second operand */
+#if defined(__AVX512F__)
+    const __m512 wide_most = _mm512_set1_ps(limit), wide_least = _mm512_set1_ps(-limit);
+    __mmask16 wide_nan = 0;
+    for (; i + 16 <= n; i += 16) {
+        const __m512 value = _mm512_loadu_ps(x + i);
+        const __m512 cut = _mm512_max_ps(wide_least, _mm512_min_ps(wide_most, value));
+        wide_nan |= _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+        _mm256_storeu_si256((__m256i *)(void *)(out + 2 * i),
+                            _mm512_cvtps_ph(cut, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    }
+    if (wide_nan)
+        return false;
+#endif
+    const __m256 most = _mm256_set1_ps(limit), least = _mm256_set1_ps(-limit);
+    __m256 is_nan = _mm256_setzero_ps();
+    for (; i < n; i += 8) {
+        const __m256 value = _mm256_loadu_ps(x + i);
+        const __m256 cut = _mm256_max_ps(least, _mm256_min_ps(most, value));
+        is_nan = _mm256_or_ps(is_nan, _mm256_cmp_ps(value, value, _CMP_UNORD_Q));
+        _mm_storeu_si128((__m128i *)(void *)(out + 2 * i), _mm256_cvtps_ph(cut, _MM_FROUND_TO_NEAREST_INT));
+    }
+    return _mm256_movemask_ps(is_nan) == 0;
+}
+
 /* 8 bytes of e4m3 without a sign, times a factor. Read as float16, such a byte is too small by 2^8. */
 static inline void simd_scaled_e4m3(const uint8_t *bytes, float factor, float *out) {
     const __m128i byte = _mm_loadl_epi64((const __m128i *)(const void *)bytes);

@@ -11,6 +11,7 @@ typedef struct {
     const hc_run *run;
     const hc_llm_layer *layer;
     int64_t rows, q_width, kv_width, out_width;
+    int64_t q_row, kv_row; /* values from a row of turned_q, of turned_k and v to the next */
     float *y, *q, *k, *v, *turned_q, *turned_k, *answer, *mapped, *gate, *up, *fused, *mixed;
 } llm_job;
 
@@ -78,10 +79,8 @@ static void norm_input(const llm_job *job, const float *x, hc_llm_norm which) {
 static void turn(const llm_job *job, const float *from, int64_t heads, float *to) {
     const hc_llm_layer *layer = job->layer;
     const int64_t rows = job->rows * heads;
-    if (!layer->cosine) {
-        memcpy(to, from, (size_t)(rows * layer->head_width) * sizeof *from);
+    if (!layer->cosine) /* `to` is `from` */
         return;
-    }
     const hc_run run = run_of(job, (double)rows * (double)layer->head_width);
     hc_run_layer(&run, &(hc_layer){.kind = HC_LAYER_ROPE,
                                    .rows = rows,
@@ -137,8 +136,11 @@ static hc_status append(const llm_job *job, const float *new, const hc_packed *p
     return hc_quantize(&run, &x, &(hc_clip){HC_CLIP_ABSMAX, 0}, &part, error);
 }
 
-static hc_kept kept_of(const hc_llm_layer *layer, const hc_packed *packed, const float *floats) {
+static hc_kept kept_of(const llm_job *job, const hc_packed *packed, const float *floats, const float *new) {
+    const hc_llm_layer *layer = job->layer;
     const int64_t heads = layer->kv_heads, each = packed ? 1 : layer->head_width;
+    if (layer->both_sides)
+        return (hc_kept){NULL, new, {layer->n * job->kv_row, layer->head_width, job->kv_row}};
     return (hc_kept){packed, floats, {heads * each, each, layer->batch * heads * each}};
 }
 
@@ -153,11 +155,11 @@ static hc_status attend(const llm_job *job, hc_error *error) {
                                 .width = d,
                                 .q = job->turned_q,
                                 .out = job->answer,
-                                .q_step = {n * q, d, q},
+                                .q_step = {n * job->q_row, d, job->q_row},
                                 .out_step = {n * q, d, q},
-                                .k = kept_of(layer, layer->k, layer->k_floats),
-                                .v = kept_of(layer, layer->v, layer->v_floats),
-                                .causal = true,
+                                .k = kept_of(job, layer->k, layer->k_floats, job->turned_k),
+                                .v = kept_of(job, layer->v, layer->v_floats, job->v),
+                                .causal = !layer->both_sides,
                                 .window = layer->window,
                                 .scale = layer->scale,
                                 .cap = layer->cap,
@@ -184,12 +186,19 @@ static hc_status project_latents(const llm_job *job, hc_error *error) {
     return status;
 }
 
-static hc_status project(const llm_job *job, hc_error *error) {
+static hc_status project(llm_job *job, hc_error *error) {
     const hc_llm_layer *layer = job->layer;
     const int64_t rows = job->rows, width = layer->width, q = job->q_width, kv = job->kv_width;
     hc_status status;
     if (layer->weight[HC_LLM_QKV].dense || layer->weight[HC_LLM_QKV].packed) {
         status = product(job, HC_LLM_QKV, job->y, width, job->fused, q + 2 * kv, error);
+        if (layer->both_sides && !layer->norm[HC_LLM_Q_NORM] && !layer->cosine && !layer->q_factor && !layer->turned) {
+            job->turned_q = job->fused; /* attention reads them where they are */
+            job->turned_k = job->fused + q;
+            job->v = job->turned_k + kv;
+            job->q_row = job->kv_row = q + 2 * kv;
+            return status;
+        }
         take_columns(rows, q + 2 * kv, job->fused, 0, q, job->q);
         take_columns(rows, q + 2 * kv, job->fused, q, kv, job->k);
         take_columns(rows, q + 2 * kv, job->fused, q + kv, kv, job->v);
@@ -243,23 +252,25 @@ static hc_status feed_forward(const llm_job *job, hc_error *error) {
     return product(job, HC_LLM_DOWN, job->gate, hidden, job->y, width, error);
 }
 
-/* to = x + residual post(y) */
-static void add(const llm_job *job, const float *x, hc_llm_norm post, float *to) {
+/* to = after(x + residual post(y)) */
+static void add(const llm_job *job, const float *x, hc_llm_norm post, hc_llm_norm after, float *to) {
     const int64_t width = job->layer->width, values = job->rows * width;
     const float residual = job->layer->residual;
     if (job->layer->norm[post])
         norm(job, job->rows, width, job->y, post, job->y);
     for (int64_t i = 0; i < values; i++)
         to[i] = x[i] + residual * job->y[i];
+    if (job->layer->norm[after])
+        norm(job, job->rows, width, to, after, to);
 }
 
 static hc_status run_steps(llm_job *job, hc_error *error) {
     const hc_llm_layer *layer = job->layer;
     norm_input(job, layer->x, HC_LLM_NORM);
     hc_status status = layer->latents ? project_latents(job, error) : project(job, error);
-    if (status == HC_OK)
+    if (status == HC_OK && !layer->both_sides)
         status = append(job, job->turned_k, layer->k, layer->k_floats, error);
-    if (status == HC_OK)
+    if (status == HC_OK && !layer->both_sides)
         status = append(job, job->v, layer->v, layer->v_floats, error);
     if (status == HC_OK)
         status = attend(job, error);
@@ -267,13 +278,13 @@ static hc_status run_steps(llm_job *job, hc_error *error) {
         status = product(job, HC_LLM_OUT, job->mapped, job->out_width, job->y, layer->width, error);
     if (status != HC_OK)
         return status;
-    add(job, layer->x, HC_LLM_POST, layer->out);
+    add(job, layer->x, HC_LLM_POST, HC_LLM_AFTER, layer->out);
     if (layer->mixture) {
         norm_input(job, layer->out, HC_LLM_FEED_NORM);
         status = hc_run_mixture(job->run, layer->mixture, job->rows, job->y, job->mixed, error);
         job->y = job->mixed;
         if (status == HC_OK)
-            add(job, layer->out, HC_LLM_FEED_POST, layer->out);
+            add(job, layer->out, HC_LLM_FEED_POST, HC_LLM_FEED_AFTER, layer->out);
         return status;
     }
     if (!layer->weight[HC_LLM_DOWN].dense && !layer->weight[HC_LLM_DOWN].packed) /* experts follow */
@@ -282,7 +293,7 @@ static hc_status run_steps(llm_job *job, hc_error *error) {
     norm_input(job, layer->parallel ? layer->x : layer->out, shares ? HC_LLM_NORM : HC_LLM_FEED_NORM);
     status = feed_forward(job, error);
     if (status == HC_OK)
-        add(job, layer->out, HC_LLM_FEED_POST, layer->out);
+        add(job, layer->out, HC_LLM_FEED_POST, HC_LLM_FEED_AFTER, layer->out);
     return status;
 }
 
@@ -292,6 +303,8 @@ hc_status hc_run_llm_layer(const hc_run *run, const hc_llm_layer *layer, hc_erro
     job.q_width = layer->heads * (latents ? hc_latent_width(latents) : layer->head_width);
     job.kv_width = layer->kv_heads * layer->head_width;
     job.out_width = latents ? layer->heads * latents->value : job.q_width;
+    job.q_row = job.q_width;
+    job.kv_row = job.kv_width;
     if (job.rows <= 0)
         return HC_OK;
     float **const part[] = {&job.y,      &job.q,      &job.k,    &job.v,  &job.turned_q, &job.turned_k,
@@ -300,8 +313,8 @@ hc_status hc_run_llm_layer(const hc_run *run, const hc_llm_layer *layer, hc_erro
                             latents ? 0 : job.q_width,
                             job.kv_width,
                             job.kv_width,
-                            job.q_width,
-                            job.kv_width,
+                            layer->cosine ? job.q_width : 0,
+                            layer->cosine ? job.kv_width : 0,
                             job.q_width,
                             latents ? job.out_width : 0,
                             layer->hidden,
@@ -321,6 +334,10 @@ hc_status hc_run_llm_layer(const hc_run *run, const hc_llm_layer *layer, hc_erro
         next += hc_round_up(job.rows * size[i], LINE);
     }
     job.mapped = latents ? job.mapped : job.answer;
+    if (!layer->cosine) {
+        job.turned_q = job.q;
+        job.turned_k = job.k;
+    }
     const hc_status status = run_steps(&job, error);
     hc_free_aligned(memory);
     return status;

@@ -90,9 +90,8 @@ static void vector_task(void *context, int64_t task, int thread) {
     bool inside;
     int64_t falls = job->copy(stored, job->w->indices + begin, job->w->columns, indices, &inside);
     for (int64_t i = 1; i < rows; i++) { /* between rows; the last of several empty ones is used */
-        const int64_t t = starts[i];
-        if (t > 0 && t < starts[i + 1])
-            falls -= indices[t] < indices[t - 1];
+        const int64_t t = starts[i], is_between = (t > 0) & (t < starts[i + 1]), at = is_between ? t : 1;
+        falls -= is_between & (indices[at] < indices[at - 1]);
     }
     job->legal[task] = inside && falls == 0;
     if (!job->legal[task])
@@ -125,7 +124,7 @@ static hc_status one_vector(const hc_run *run, const hc_source *x, const hc_csr 
     job.kernel = run->one_order ? HC_PICK(csr_chain, run) : HC_PICK(csr_spmv, run);
     for (int64_t row = 0; row < w->rows; row += VECTOR_ROWS)
         job.most = hc_max(job.most, w->starts[hc_min(row + VECTOR_ROWS, w->rows)] - w->starts[row]);
-    job.most = hc_round_up(job.most, HC_CACHE_LINE / (int64_t)sizeof *job.indices);
+    job.most = hc_round_up(job.most + 2, HC_CACHE_LINE / (int64_t)sizeof *job.indices);
     job.x = hc_alloc_aligned(x->columns * 4);
     job.indices = hc_alloc_aligned(n_threads * job.most * (int64_t)sizeof *job.indices);
     job.legal = hc_alloc_aligned(n_tasks * (int64_t)sizeof *job.legal);

@@ -58,27 +58,41 @@ static bool follows(const hc_operand *a, const hc_operand *b) {
 }
 
 /* Joins weights that multiply the same input and are adjacent in memory to one weight: n of them from `first` on, as
- * `joined`. */
-static void join(hc_llm_layer *layer, hc_side *side, hc_llm_weight first, int n, hc_llm_weight joined) {
+ * `joined`. Returns memory of their biases, to be freed, or NULL. */
+static float *join(hc_llm_layer *layer, hc_side *side, hc_llm_weight first, int n, hc_llm_weight joined) {
     hc_operand *weight = layer->weight + first;
     if (weight[n].packed || weight[n].dense) /* the model stores them as one weight */
-        return;
+        return NULL;
     int64_t rows = 0;
     for (int i = 0; i < n; i++) {
-        if (layer->bias[first + i] || !weight[i].packed || (i > 0 && !follows(weight + i - 1, weight + i)))
-            return;
+        if (!layer->bias[first + i] != !layer->bias[first] || !weight[i].packed ||
+            (i > 0 && !follows(weight + i - 1, weight + i)))
+            return NULL;
         rows += weight[i].packed->shape[1];
+    }
+    float *biases = NULL;
+    if (layer->bias[first]) {
+        biases = PyMem_Malloc((size_t)rows * sizeof *biases);
+        if (!biases) /* they stay apart */
+            return NULL;
+        float *to = biases;
+        for (int i = 0; i < n; to += weight[i++].packed->shape[1])
+            memcpy(to, layer->bias[first + i], (size_t)weight[i].packed->shape[1] * sizeof *to);
+        layer->bias[joined] = biases;
     }
     side[joined].packed = *weight[0].packed;
     side[joined].packed.shape[1] = rows;
     memset(weight, 0, (size_t)n * sizeof *weight);
     layer->weight[joined] = (hc_operand){NULL, &side[joined].packed};
+    return biases;
 }
 
 /* Memory of keys or values, an array (tokens, batch, kv_heads, head_width). */
 static bool memory_of(PyObject *object, const hc_llm_layer *layer, const hc_packed **packed, float **floats,
                       hc_held *held) {
     int64_t row;
+    if (layer->both_sides)
+        return object == Py_None;
     if (!hc_mul_size(layer->batch, layer->kv_heads, &row) || !hc_mul_size(row, layer->head_width, &row))
         return false;
     if (PyArray_CheckExact(object)) {
@@ -130,7 +144,8 @@ static bool are_legal(const hc_llm_layer *layer) {
             return false;
     return hc_llm_is_gate(layer->gate) && layer->heads % layer->kv_heads == 0 && layer->half >= 1 &&
            (layer->latents || layer->half <= layer->head_width / 2) && layer->held >= 0 && layer->held <= most * most &&
-           layer->window >= 0 && layer->turned >= 0 && (layer->turned & (layer->turned - 1)) == 0 &&
+           layer->window >= 0 && (!layer->both_sides || (layer->held == 0 && layer->window == 0 && !layer->latents)) &&
+           layer->turned >= 0 && (layer->turned & (layer->turned - 1)) == 0 &&
            (layer->turned == 0 || layer->head_width % layer->turned == 0);
 }
 
@@ -140,18 +155,18 @@ static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activa
                      const float *from, float *to) {
     PyObject *norms, *norm_biases, *weights, *biases, *sinks, *key_bias, *cosine, *sine, *q_factor, *k, *v;
     PyObject *experts, *latents;
-    int pairs, gate, centered, parallel, head_norm;
+    int pairs, gate, centered, parallel, head_norm, both_sides;
     long long heads, kv_heads, head_width, hidden, half, window, turned, before;
     hc_llm_layer layer = {.x = from, .out = to, .activations = activations};
-    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLpippiLL)(ffff)O!O!O!O!OOOOOOOOOL", &heads, &kv_heads,
+    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLpippiLLp)(ffff)O!O!O!O!OOOOOOOOOL", &heads, &kv_heads,
                         &head_width, &hidden, &half, &pairs, &gate, &centered, &parallel, &head_norm, &window, &turned,
-                        &layer.epsilon, &layer.scale, &layer.cap, &layer.residual, &PyTuple_Type, &norms, &PyTuple_Type,
-                        &norm_biases, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &sinks, &experts, &latents,
-                        &key_bias, &cosine, &sine, &q_factor, &k, &v, &before))
+                        &both_sides, &layer.epsilon, &layer.scale, &layer.cap, &layer.residual, &PyTuple_Type, &norms,
+                        &PyTuple_Type, &norm_biases, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &sinks, &experts,
+                        &latents, &key_bias, &cosine, &sine, &q_factor, &k, &v, &before))
         return -1;
     if (PyTuple_GET_SIZE(norms) != HC_N_LLM_NORMS || PyTuple_GET_SIZE(norm_biases) != HC_N_LLM_NORMS ||
         PyTuple_GET_SIZE(weights) != HC_N_LLM_WEIGHTS || PyTuple_GET_SIZE(biases) != HC_N_LLM_WEIGHTS) {
-        PyErr_SetString(PyExc_ValueError, "llm_layers: expected 6 norms with biases and 9 weights with biases");
+        PyErr_SetString(PyExc_ValueError, "llm_layers: expected 8 norms with biases and 9 weights with biases");
         return -1;
     }
     layer.batch = PyArray_DIM(x, 0);
@@ -170,6 +185,7 @@ static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activa
     layer.parallel = parallel;
     layer.head_norm = (hc_llm_head_norm)head_norm;
     layer.turned = turned;
+    layer.both_sides = both_sides;
     hc_held held = {.count = 0};
     hc_side side[HC_N_LLM_WEIGHTS], mixture_side[HC_LLM_MIXTURE_SIDES], latent_side[HC_LLM_LATENT_SIDES];
     hc_mixture mixture = {.factor = 1};
@@ -188,9 +204,11 @@ static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activa
                 (!layer.mixture || (!layer.weight[HC_LLM_DOWN].dense && !layer.weight[HC_LLM_DOWN].packed &&
                                     hc_llm_mixture_of(experts, &layer, &mixture, mixture_side, &held)));
     if (fits && !PyErr_Occurred()) {
-        join(&layer, side, HC_LLM_Q, 3, HC_LLM_QKV);
-        join(&layer, side, HC_LLM_GATE, 2, HC_LLM_GATE_UP);
+        float *biases[] = {join(&layer, side, HC_LLM_Q, 3, HC_LLM_QKV),
+                           join(&layer, side, HC_LLM_GATE, 2, HC_LLM_GATE_UP)};
         HC_WITHOUT_GIL(hc_run_llm_layer(run, &layer, &error));
+        PyMem_Free(biases[0]);
+        PyMem_Free(biases[1]);
         if (status == HC_MEMORY)
             hc_raise(status, &error);
     }

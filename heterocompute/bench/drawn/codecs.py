@@ -105,9 +105,9 @@ def _casts(operation: str, fmt: str, x: Array, values: Array, axis: int) -> Call
         turned: Callable[[Any], Any] = (lambda array: array.t().contiguous()) if axis == 0 else lambda array: array
         codes = turned(given.to(dtype))
         calls: dict[str, Callable[[], Any]] = {
-            "quantize": lambda: turned(given.to(dtype)),
+            "quantize": lambda: turned(given.to(dtype, copy=True)),
             "dequantize": lambda: turned(codes).float(),
-            "fake_quantize": lambda: given.to(dtype).float(),
+            "fake_quantize": lambda: given.to(dtype, copy=True).float(),
         }
         back = lambda: calls[operation]().float()  # noqa: E731
         found["torch"] = (calls[operation], close("torch", back, wanted, 0.02))

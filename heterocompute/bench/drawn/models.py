@@ -15,7 +15,8 @@ from ..peers import installed
 from .call import Call, Draw
 
 RECIPES = (("int8", "int8"), ("int8", "int8"), ("vsq4-g16-s4", "int8"), ("int4-g32-f16", None))
-NAMES = ("MiniLM", "small CNN", "EfficientNet-lite0")
+NAMES = ("MiniLM", "MiniLM", "ViT", "small CNN", "EfficientNet-lite0")
+FUSED = ("MiniLM", "ViT")
 TOKENS = (8, 16, 32, 64, 128)
 
 
@@ -34,12 +35,16 @@ def draw_model(draw: Draw, threads: int) -> Call | None:
         ids = torch.from_numpy(draw.rng.integers(1000, 20000, (batch, tokens)))
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         text, floats = f"{name}, {batch} x {tokens} tokens", ["embeddings.*"]
+    elif name == "ViT":
+        inputs = {"pixel_values": torch.from_numpy(draw.normal(batch, 3, 224, 224))}
+        text, floats = f"{name} of 192, {batch} x 3 x 224 x 224", []
     else:
         size = 32 if name == "small CNN" else 224
         inputs = {"input" if name == "small CNN" else "x": torch.from_numpy(draw.normal(batch, 3, size, size))}
         text, floats = f"{name}{f' of {channels}' if size == 32 else ''}, {batch} x 3 x {size} x {size}", []
     exact = _first(model(**inputs)).numpy()
-    run = _caller(ht.convert(model, fmt, activations=activations, exclude=floats), inputs)
+    small = ht.convert(model, fmt, activations=activations, exclude=floats)
+    run = _caller(ht.fuse(small) if name in FUSED else small, inputs)
     calls = {FLOAT: _caller(model, inputs)}
     calls |= _peers(torch, model, inputs, threads, Options(draw.quick, [threads], "drawn"))
     int8 = {title: call for title, call in calls.items() if "int8" in title}
@@ -53,6 +58,7 @@ def draw_model(draw: Draw, threads: int) -> Call | None:
 def _built(name: str, channels: int) -> Any:
     return {
         "MiniLM": networks.minilm,
+        "ViT": networks.vit,
         "small CNN": lambda: networks.small_cnn(channels),
         "EfficientNet-lite0": networks.efficientnet,
     }[name]()

@@ -32,6 +32,20 @@ def minilm() -> Any:
     return transformers.AutoModel.from_pretrained(folder / "model", attn_implementation="sdpa").eval()
 
 
+def vit() -> Any:
+    """Return a ViT of the sizes of DeiT-tiny with random values; None if transformers is missing."""
+    if importlib.util.find_spec("transformers") is None:
+        return None
+    import torch  # optional
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 192, "num_hidden_layers": 12, "num_attention_heads": 3, "intermediate_size": 768}
+    config = transformers.ViTConfig(**sizes)
+    config._attn_implementation = "sdpa"
+    return transformers.ViTModel(config, add_pooling_layer=False).eval()
+
+
 def small_cnn(channels: int = 32) -> Any:
     """Return a network of three convolutions and two linear layers for images of 32 x 32, of random values."""
     import torch  # optional

@@ -19,6 +19,7 @@ if TYPE_CHECKING or find_spec("torch") is not None:
     from .attention import PackedMultiheadAttention
     from .conversion import convert, load_packed
     from .export import export_onnx
+    from .fused import fuse
     from .modules import (
         PackedConv1d,
         PackedConv2d,
@@ -72,6 +73,7 @@ __all__ = [
     "convert",
     "export_onnx",
     "fake_quantize",
+    "fuse",
     "layers",
     "linear",
     "load_packed",

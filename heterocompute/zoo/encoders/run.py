@@ -19,8 +19,7 @@ TOGETHER = 32  # tokens whose windows are copied together
 class EncoderRun(Run):
     """One pass over a text."""
 
-    def _is_plain(self) -> bool:
-        return False
+    both_sides = True
 
     def embedded(self, ids: IntArray) -> FloatArray:
         """Return the input of the first layer for tokens (batch, n), all of the first type."""

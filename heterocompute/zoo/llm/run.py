@@ -35,6 +35,7 @@ Turns = tuple[FloatArray, FloatArray]  # cosine and sine
 
 CHUNK = 512  # tokens that pass through the layers together
 NORMS = "attn_norm attn_q_norm attn_k_norm post_attention_norm ffn_norm post_ffw_norm".split()  # hc_llm_norm
+NORMS += ["attn_output_norm", "layer_output_norm"]
 HEAD_NORMS = {"": 0, "head": 0, "all": 1, "apart": 2}  # hc_llm_head_norm
 MATRICES = "attn_q attn_k attn_v attn_qkv attn_output ffn_gate ffn_up ffn_gate_up ffn_down".split()  # hc_llm_weight
 ROUTES = ("softmax", "sigmoid", "mixer")  # hc_expert_route
@@ -65,6 +66,8 @@ def _check_names(net: Model, weights: object) -> None:
 
 class Run:
     """One pass over sequences of a batch, with the keys and values of all tokens so far."""
+
+    both_sides = False  # tokens see those after them, and nothing is kept
 
     def __init__(self, net: Model, way: RunOptions, batch: int) -> None:
         if way.weights is not None:
@@ -262,11 +265,11 @@ class Run:
         """
         n, given = x.shape[1], []
         for i in layers:
-            held, (k, v) = self.cache.room(i, n)
+            held, (k, v) = (0, (None, None)) if self.both_sides else self.cache.room(i, n)
             cosine, sine = self._turn(i, turns) or (None, None)
             given.append((*self._arguments(i), self._key_bias(held + n), cosine, sine, self._q_factor(n), k, v, held))
         x, done = _core.llm_layers(runtime.run(), self._format, x, given)
-        for i in layers[:done]:
+        for i in () if self.both_sides else layers[:done]:
             self.cache.advance(i, n)
         return x, done
 
@@ -278,7 +281,7 @@ class Run:
             replaced = MATRICES[:4] if s.latent is not None else []
             numbers = (s.heads, *s.cached, s.hidden, s.rope.width // 2, s.rope.pairs,
                      GATES[s.activation], options.centered, s.parallel, HEAD_NORMS[options.qk_norm],
-                     s.windows[i] or 0, self.cache.block)  # fmt: skip
+                     s.windows[i] or 0, self.cache.block, self.both_sides)  # fmt: skip
             found = self._whole[i] = (
                 numbers,
                 (s.epsilon, s.scale, s.attention_cap or 0.0, s.residual_factor),

@@ -79,7 +79,7 @@ static void spmv_case(const hc_kernel *kernel, int64_t rows, int64_t most, float
 }
 
 void check_csr_spmv(const hc_kernel *kernel) {
-    FOR_EACH(int64_t, rows, 0, 1, 3, 20)
+    FOR_EACH(int64_t, rows, 0, 1, 3, 20, 130)
     FOR_EACH(int64_t, most, 0, 1, 7, 8, 9, 17, 100)
     for (int i = 0; i < 2 * N_FLOAT_KINDS; i++)
         spmv_case(kernel, *rows, *most, (float_kind)(i / 2));
