@@ -60,14 +60,15 @@ typedef void hc_depthwise_line_f32_fn(int side, int stride, int across, int64_t 
                                       float *c, int64_t ldc);
 
 /* gradient_f32:  c[t * width + j] = fmaf chain from itself over p < down, q < across and i < n, all ascending, of x[tap[t] +
- * p * x_row + q * x_column + i * x_step + j] * dy[((p * across + q) * n + i) * width + j], for t < taps and j < width. With
- * `one`, all j have the same x, without + j. width is a multiple of 16; with `one`, kernels are fastest for HC_GRADIENT_WIDE. */
+ * p * x_row + q * x_column + i * x_step + j] * dy[p * dy_row + q * dy_column + i * dy_step + j], for t < taps and j < width.
+ * With `one`, all j have the same x, without + j. width is a multiple of 16; with `one`, kernels are fastest for multiples
+ * of HC_GRADIENT_WIDE. */
 enum { HC_GRADIENT_WIDE = 32 };
 typedef struct {
     const float *x, *dy;
     float *c;
     const int64_t *tap;
-    int64_t taps, width, down, across, n, x_row, x_column, x_step;
+    int64_t taps, width, down, across, n, x_row, x_column, x_step, dy_row, dy_column, dy_step;
     bool one;
 } hc_gradient;
 typedef void hc_gradient_f32_fn(const hc_gradient *gradient);
