@@ -91,13 +91,15 @@ static void copy_often(const char *from, int64_t step, int64_t n, int64_t times,
 /* to[i * to_step + j] = value i of row j, rows `row` bytes and values `step` bytes apart. */
 static void copy_lanes(const gradient_job *job, const char *from, int64_t row, int64_t rows, int64_t step, int64_t n,
                        float *to, int64_t to_step) {
-    enum { ROWS = 16 };
+    enum { ROWS = 16, AHEAD = 8 };
     if (step == sizeof(float) && to_step <= INT32_MAX / (int64_t)sizeof(float)) {
         for (int64_t j = 0; j < rows; j += ROWS)
             job->transpose(from + j * row, row, (int)hc_min(ROWS, rows - j), n, to + j, (int)to_step, 0);
         return;
     }
     for (int64_t i = 0; i < n; i++) {
+        for (int64_t j = 0; j < rows && row == sizeof(float); j += HC_CACHE_LINE / (int64_t)sizeof *to)
+            __builtin_prefetch(from + (i + AHEAD) * step + j * row, 0, 2);
         if (row == sizeof(float) && rows == ROWS) /* a constant size */
             memcpy(to + i * to_step, from + i * step, ROWS * sizeof *to);
         else if (row == sizeof(float))
@@ -107,12 +109,25 @@ static void copy_lanes(const gradient_job *job, const char *from, int64_t row, i
     }
 }
 
+/* Prefetches `planes` planes of values from `from` on, if they are contiguous: hardware does not detect 16 short streams. */
+static void fetch_planes(const char *from, const int64_t *strides, int64_t planes, int64_t height, int64_t width) {
+    if (strides[3] != sizeof(float) || strides[2] != width * strides[3] || strides[1] != height * strides[2])
+        return;
+    for (int64_t i = 0; i < planes * strides[1]; i += HC_CACHE_LINE)
+        __builtin_prefetch(from + i, 0, 2);
+}
+
 static void copy_gradients(const gradient_job *job, const gradient_part *part, const gradient_band *band, float *to) {
-    const int64_t pixel = job->n * job->lanes;
-    for (int64_t p = 0; p < band->rows; p++)
-        for (int64_t n = 0; n < job->n; n++)
-            copy_lanes(job, at(job->dy, n, part->filter, band->p + p, band->q), job->dy->strides[1], part->count,
-                       job->dy->strides[3], band->columns, to + p * band->columns * pixel + n * job->lanes, pixel);
+    const int64_t pixel = job->n * job->lanes, *strides = job->dy->strides;
+    const bool whole = band->columns == job->across && strides[2] == job->across * strides[3];
+    const int64_t lines = whole ? 1 : band->rows, n_values = whole ? band->rows * band->columns : band->columns;
+    for (int64_t n = 0; n < job->n; n++) {
+        if (n + 1 < job->n && band->rows == job->down)
+            fetch_planes(at(job->dy, n + 1, part->filter, 0, 0), strides, part->count, job->down, job->across);
+        for (int64_t p = 0; p < lines; p++)
+            copy_lanes(job, at(job->dy, n, part->filter, band->p + p, band->q), strides[1], part->count, strides[3],
+                       n_values, to + p * band->columns * pixel + n * job->lanes, pixel);
+    }
 }
 
 /* Pixels [first, first + n) of a row of an image. */
@@ -201,10 +216,18 @@ static void copy_pixels(const gradient_job *job, const gradient_part *part, cons
                 fill_zeros(zeros + end * pixel, (job->x_columns - end) * pixel);
         }
         float *place = line + begin * pixel;
-        if (!inside || transpose_row(job, part, channel, channels, top + i, left + begin, end - begin, place))
-            continue;
-        for (int64_t n = 0; n < job->n; n++)
-            copy_row(job, part, n, channel, channels, top + i, left + begin, end - begin, place + n * job->x_lanes);
+        if (inside && job->one &&
+            !transpose_row(job, part, channel, channels, top + i, left + begin, end - begin, place))
+            for (int64_t n = 0; n < job->n; n++)
+                copy_row(job, part, n, channel, channels, top + i, left + begin, end - begin, place + n * job->x_lanes);
+    }
+    const int64_t first = hc_max(0, -top), last = hc_min(rows, job->height - top);
+    for (int64_t n = 0; n < job->n && !job->one && end > begin; n++) {
+        if (n + 1 < job->n && rows >= job->height && job->each == 1 && job->depth == 1)
+            fetch_planes(at(job->x, n + 1, part->filter, 0, 0), job->x->strides, part->count, job->height, job->width);
+        for (int64_t i = first; i < last; i++)
+            copy_row(job, part, n, channel, channels, top + i, left + begin, end - begin,
+                     to + (i * job->x_columns + begin) * pixel + n * job->x_lanes);
     }
 }
 
@@ -346,13 +369,15 @@ static bool is_of_floats(const hc_view *view) {
 
 /* What is read in place. Planes that are multiples of 4 KiB apart would share the same few lines of L1. */
 static void find_places(gradient_job *job) {
-    enum { PAGE = 4096 };
+    enum { PAGE = 4096, NEAR = 512 << 10 };
     const hc_window *window = job->window;
     const int64_t *x = job->x->strides, size = sizeof(float);
     const bool is_single = job->r == 1 && job->s == 1 && window->pad_before[0] == 0 && window->pad_before[1] == 0 &&
                            (job->down - 1) * window->stride[0] < job->height &&
                            (job->across - 1) * window->stride[1] < job->width;
-    job->gradients_in_place = job->dy->strides[1] == size && is_of_floats(job->dy);
+    /* from memory, copies that prefetch take less time than a few values of each pixel */
+    const bool is_near = job->n * job->filters * job->down * job->across <= NEAR;
+    job->gradients_in_place = (job->one || is_near) && job->dy->strides[1] == size && is_of_floats(job->dy);
     job->pixels_in_place =
         job->one && is_single && is_of_floats(job->x) && (x[1] == size || (job->n == 1 && x[1] % PAGE != 0));
     const int64_t *dy = job->dy->strides;
