@@ -10,6 +10,7 @@ for w   csrc/ops/conv/backward/filters.c. If the windows of all images are too l
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import gcd, prod
 from typing import Any
 
@@ -95,12 +96,11 @@ def conv2d_backward_input(
     key: tuple[Any, ...] | None = None
     if _is_plain(dy) and _is_plain(w):
         key = (name, dy.shape, w.shape, repr((size, stride, padding, dilation, groups, layout)))
-        if key in _SEEN and dy.flags.c_contiguous:
-            final, (rows, k, channels) = _SEEN[key]
+        if key in _SEEN:
+            final, window = _SEEN[key]
             result = checked_out(out, final, name, (dy, w))
-            if result.flags.c_contiguous:
-                _own_matmul(dy.reshape(rows, k), w.reshape(k, channels), result.reshape(rows, channels))
-                return result if out is None else out
+            _spread(dy if layout == "NCHW" else dy.transpose(0, 3, 1, 2), w, window, layout, result)
+            return result if out is None else out
     gradient, filters = _dense(dy, f"{name}: dy"), _dense(w, f"{name}: w")
     if filters.ndim != 4:
         raise WrongValue(f"{name}: w has shape {filters.shape}, expected (K, C / groups, R, S)")
@@ -109,23 +109,30 @@ def conv2d_backward_input(
     window = as_window(name, (height, width), kernel, stride, padding, dilation, groups, k)
     nchw = _checked_gradient(gradient, k, window, layout, name)
     channels = depth * window.groups
-    shape = (len(nchw), channels, height, width)
-    final = shape if layout == "NCHW" else (shape[0], height, width, channels)
+    final = (len(nchw), channels, height, width) if layout == "NCHW" else (len(nchw), height, width, channels)
     result = checked_out(out, final, name, (gradient, filters))
+    _remember(key, final, window)
+    _spread(nchw, filters, window, layout, result)
+    return result if out is None else out
+
+
+def _spread(nchw: Array, filters: Array, window: Window, layout: str, result: FloatArray) -> None:
+    """Compute the gradient for x from checked arrays, in the way that takes the least time."""
+    k, depth, *kernel = filters.shape
     dx = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
+    height, width = dx.shape[2:]
     if result.flags.c_contiguous and _is_matmul(window, len(nchw), filters.size, layout):
-        _remember(key, final, (len(nchw) * height * width, k, channels))
         _times_filters(nchw, filters[:, :, 0, 0], dx)
-        return result if out is None else out
+        return
     if result.flags.c_contiguous and layout == "NCHW" and _is_of_planes(window, depth, k):
         taken, weights = (np.ascontiguousarray(converted(one, np.float32)) for one in (nchw, filters))
         _core.conv2d_gradient_planes(
             runtime.run(), taken, weights, window.stride, window.before, window.dilation, window.groups, dx
         )
-        return result if out is None else out
+        return
     if _is_of_patches(window, k, (height, width)):
         _spread_patches(nchw, filters, window.stride, dx)
-        return result if out is None else out
+        return
     turned = _turned(filters, window.groups)
     single = converted(nchw, np.float32)
     last = single if single.strides[3] == single.itemsize else _channels_last(single)
@@ -135,7 +142,7 @@ def conv2d_backward_input(
         seen = last if min(above, left) >= 0 else last[:, :, max(0, -above) :, max(0, -left) :]
         ahead = (max(above, 0), max(left, 0))
         _convolve(seen, turned[:, :, ::-1, ::-1], (1, 1), ahead, window.dilation, window.groups, dx)
-        return result if out is None else out
+        return
     for rows in _phases(window, 0, height):
         for columns in _phases(window, 1, width):
             target = dx[:, :, rows.pixels, columns.pixels]
@@ -146,7 +153,6 @@ def conv2d_backward_input(
             seen = last[:, :, rows.skip :, columns.skip :]
             before, steps = (rows.before, columns.before), (rows.dilation, columns.dilation)
             _convolve(seen, taps, (1, 1), before, steps, window.groups, target)
-    return result if out is None else out
 
 
 @counts_subnormals
@@ -244,7 +250,7 @@ def conv2d_backward_weight(
 _SEEN: dict[tuple[Any, ...], tuple[Any, Any]] = {}  # arguments that were checked before, for arrays of these shapes
 
 
-def _remember(key: tuple[Any, ...] | None, shape: tuple[int, ...], where: tuple[Any, ...]) -> None:
+def _remember(key: tuple[Any, ...] | None, shape: tuple[int, ...], where: Any) -> None:
     """Keep what follows from the arguments, so that another call with such arrays takes microseconds."""
     if len(_SEEN) >= 1024:
         _SEEN.clear()
@@ -376,6 +382,7 @@ class _Phase:
         self.before, self.skip = max(ahead, 0), max(-ahead, 0)
 
 
+@lru_cache(maxsize=1024)
 def _phases(window: Window, axis: int, size: int) -> list[_Phase]:
     stride, before = window.stride[axis], window.before[axis]
     remainders = {(i + before) % stride for i in range(min(size, stride))}

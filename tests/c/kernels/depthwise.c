@@ -143,8 +143,10 @@ static void gradient_case(const hc_kernel *kernel, bool one, int64_t taps, int64
         last = tap[t] > last ? tap[t] : last;
     }
     const int64_t pixels = last + (down - 1) * row + (across - 1) * column + (n - 1) * step * lanes + lanes;
+    const int64_t gap = step - 1, dy_step = width + gap, dy_column = n * dy_step + gap,
+                  dy_row = across * dy_column + gap;
     hc_gradient g = {.x = floats(pixels, kind),
-                     .dy = floats(down * across * n * width, kind),
+                     .dy = floats((down - 1) * dy_row + (across - 1) * dy_column + (n - 1) * dy_step + width, kind),
                      .tap = tap,
                      .taps = taps,
                      .width = width,
@@ -154,6 +156,9 @@ static void gradient_case(const hc_kernel *kernel, bool one, int64_t taps, int64
                      .x_row = row,
                      .x_column = column,
                      .x_step = step * lanes,
+                     .dy_row = dy_row,
+                     .dy_column = dy_column,
+                     .dy_step = dy_step,
                      .one = one};
     float *wanted = floats(taps * width, kind), *got = copy_of(wanted, taps * width, 4);
     for (int64_t t = 0; t < taps; t++)
@@ -162,7 +167,7 @@ static void gradient_case(const hc_kernel *kernel, bool one, int64_t taps, int64
                 const int64_t p = i / n / across, q = i / n % across;
                 const float *x = g.x + tap[t] + p * row + q * column + i % n * g.x_step;
                 float *sum = wanted + t * width + j;
-                *sum = fmaf(x[one ? 0 : j], g.dy[i * width + j], *sum);
+                *sum = fmaf(x[one ? 0 : j], g.dy[p * dy_row + q * dy_column + i % n * dy_step + j], *sum);
             }
     g.c = got;
     kernel->fn.gradient_f32(&g);
