@@ -192,11 +192,6 @@ static void copy_beside(const gradient_job *job, const gradient_part *part, cons
                    to + n * job->together, job->n * job->together);
 }
 
-static void fill_zeros(float *to, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        to[i] = 0;
-}
-
 static void copy_pixels(const gradient_job *job, const gradient_part *part, const gradient_band *band, int64_t channel,
                         int64_t channels, float *to) {
     const hc_window *window = job->window;
@@ -211,9 +206,9 @@ static void copy_pixels(const gradient_job *job, const gradient_part *part, cons
         const bool inside = top + i >= 0 && top + i < job->height && end > begin;
         for (int64_t v = 0; v < channels; v++) {
             float *zeros = line + v * job->plane;
-            fill_zeros(zeros, (inside ? begin : job->x_columns) * pixel);
+            memset(zeros, 0, (size_t)((inside ? begin : job->x_columns) * pixel) * sizeof *to);
             if (inside)
-                fill_zeros(zeros + end * pixel, (job->x_columns - end) * pixel);
+                memset(zeros + end * pixel, 0, (size_t)((job->x_columns - end) * pixel) * sizeof *to);
         }
         float *place = line + begin * pixel;
         if (inside && job->one &&
@@ -371,16 +366,15 @@ static bool is_of_floats(const hc_view *view) {
 static void find_places(gradient_job *job) {
     enum { PAGE = 4096, NEAR = 512 << 10 };
     const hc_window *window = job->window;
-    const int64_t *x = job->x->strides, size = sizeof(float);
+    const int64_t *x = job->x->strides, *dy = job->dy->strides, size = sizeof(float);
     const bool is_single = job->r == 1 && job->s == 1 && window->pad_before[0] == 0 && window->pad_before[1] == 0 &&
                            (job->down - 1) * window->stride[0] < job->height &&
                            (job->across - 1) * window->stride[1] < job->width;
     /* from memory, copies that prefetch take less time than a few values of each pixel */
     const bool is_near = job->n * job->filters * job->down * job->across <= NEAR;
-    job->gradients_in_place = (job->one || is_near) && job->dy->strides[1] == size && is_of_floats(job->dy);
+    job->gradients_in_place = (job->one || is_near) && dy[1] == size && is_of_floats(job->dy);
     job->pixels_in_place =
         job->one && is_single && is_of_floats(job->x) && (x[1] == size || (job->n == 1 && x[1] % PAGE != 0));
-    const int64_t *dy = job->dy->strides;
     if (is_single && window->stride[0] == 1 && window->stride[1] == 1 && x[2] == job->width * x[3] &&
         dy[2] == job->across * dy[3] && job->across == job->width && job->down == job->height) {
         job->width = job->across = job->width * job->height; /* a plane is a row */
@@ -400,10 +394,11 @@ static int64_t broadcast_lanes(const gradient_job *job) {
     const double gradients = (double)(job->each * job->down * job->across);
     const double pixels = (double)(job->depth * job->height * job->width);
     const int64_t groups = job->filters / job->each;
+    /* gradients of one pixel of all images stay in L2 */
+    const int64_t most = hc_max(HC_GRADIENT_WIDE, hc_min(MOST_LANES, SHARED_GRADIENTS / hc_max(1, job->n)));
     int64_t found = FEW;
     double least = -1;
-    for (int64_t chunks = hc_ceil_div(job->each, MOST_LANES); chunks <= hc_ceil_div(job->each, HC_GRADIENT_WIDE);
-         chunks++) {
+    for (int64_t chunks = hc_ceil_div(job->each, most); chunks <= hc_ceil_div(job->each, HC_GRADIENT_WIDE); chunks++) {
         const int64_t lanes = hc_round_up(hc_ceil_div(job->each, chunks), FEW);
         const int64_t parts = hc_ceil_div(job->depth, channels_of(job, lanes));
         const double values = gradients * (double)parts + pixels * (double)chunks;
@@ -422,7 +417,8 @@ static void divide(gradient_job *job) {
     const int64_t size = sizeof(float), taps = job->r * job->s;
     job->one = job->each >= BROADCAST || job->filters == job->each;
     find_places(job);
-    const bool beside = job->each == 1 && job->x->strides[1] == size && job->filters >= BESIDE * job->n_threads;
+    const bool beside = job->each == 1 && job->x->strides[1] == size && job->filters >= BESIDE * job->n_threads &&
+                        job->n <= GRADIENTS / BESIDE;
     job->lanes = job->one ? broadcast_lanes(job) : beside ? BESIDE : FEW;
     job->x_lanes = job->one ? 1 : job->lanes;
     job->chunks = job->one ? job->filters / job->each * hc_ceil_div(job->each, job->lanes)
@@ -442,9 +438,8 @@ static void divide(gradient_job *job) {
     job->plane = hc_max(1, job->x_rows * job->x_columns * job->n * job->x_lanes);
     job->together = job->one ? hc_min(job->part, hc_max(1, PIXELS / job->plane)) : 1;
     if (job->pixels_in_place || job->beside)
-        job->together = job->pixels_in_place
-                            ? job->part
-                            : hc_min(job->part, hc_max(FEW, PIXELS / hc_max(1, job->columns * job->n)));
+        job->together =
+            job->pixels_in_place ? job->part : hc_min(job->part, hc_max(1, PIXELS / hc_max(1, job->columns * job->n)));
     if (job->pixels_in_place)
         job->plane = 0;
     job->sums_at = hc_round_up(job->together * taps * (int64_t)sizeof(int64_t), HC_CACHE_LINE);
