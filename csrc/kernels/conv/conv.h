@@ -27,9 +27,11 @@ typedef void hc_depthwise_scaled_f32_fn(int64_t taps, const float *const *tap, c
 
 /* depthwise3_f32:  c[i * c_row + q * ldc + j] = fmaf chain from +0 over taps (r, s) of 3 x 3 ascending of x[(i * stride
  * + r) * w + q * stride + s][j] * panel[(3 * r + s) * ld + j], w = (across - 1) * stride + 3, for i < down <= mr, q <
- * across <= nr and j < count; stride 1 or 2, down and across 1, 2 or 4. */
+ * across <= nr and j < count; stride 1 or 2, down and across 1, 2 or 4. Then, unless bias is NULL and relu false, plus bias[j];
+ * relu: values not above 0 become +0, NaN stays. */
 typedef void hc_depthwise3_f32_fn(int stride, int down, int across, const float *const *x, const float *panel,
-                                  int64_t ld, int64_t count, float *c, int64_t c_row, int64_t ldc);
+                                  int64_t ld, int64_t count, float *c, int64_t c_row, int64_t ldc, const float *bias,
+                                  bool relu);
 
 /* plane_gradient_f32: the gradient for a plane of pixels of windows with stride 2: c[i * width + j] = fmaf chain from +0 over
  * taps r and s descending, of those with even i + top - r and j + left - s, of dy((i + top - r) / 2, (j + left - s) / 2) *
