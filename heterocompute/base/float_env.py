@@ -64,7 +64,6 @@ def call_back(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     return answer
 
 
-@counts_subnormals
 def converted(array: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
     """Return an array in another dtype; the array itself if it has it.
 
@@ -72,4 +71,9 @@ def converted(array: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
     ----------
     dtype : dtype
     """
-    return array.astype(dtype, copy=False)
+    return array if array.dtype == dtype else _converted(array, dtype)
+
+
+@counts_subnormals
+def _converted(array: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
+    return array.astype(dtype)

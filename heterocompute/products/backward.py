@@ -4,13 +4,13 @@ for x   along one axis, u = i + padding: tap r meets pixel i where u - r dilatio
         with one remainder of u see every (stride / gcd)-th tap, so they are a convolution of dy with stride 1 and
         these taps from the last to the first; nothing is multiplied by the zeros between strides. Planes with a filter
         each and stride 2: csrc/ops/conv/backward/planes.c. Filters of 1 x 1 and few pixels: a matmul.
-for w   csrc/ops/conv/backward/filters.c; 1 x 1 filters are a matmul over pixels and images. If the windows of all
-        images are too large, dw[k, c, r, s] is a convolution of x with the images as channels, the filter dy, stride
-        and dilation exchanged.
+for w   csrc/ops/conv/backward/filters.c. If the windows of all images are too large, dw[k, c, r, s] is a convolution of
+        x with the images as channels, the filter dy, stride and dilation exchanged.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import gcd, prod
 from typing import Any
 
@@ -26,13 +26,12 @@ from ..base.float_env import converted, counts_subnormals
 from ..base.texts import counted
 from ..base.values import check_text
 from .arguments import Array, FloatArray, checked_out
+from .conv import _is_plain
 from .window import Padding, Window, as_pair, as_window
 
 __all__ = ["conv2d_backward_input", "conv2d_backward_weight"]
 
 MOST_PIXELS, MOST_TAPS = 1 << 18, 1 << 12  # 16 MiB of pixels and 512 KiB of sums per thread
-CHUNK = 32  # filters for which the core copies pixels once
-MOST_ALONE = 128  # filters of one image whose pixels are not copied as a matrix
 # Pixels of all images whose gradient is a matmul of filters of 1 x 1 with this many values, and of fewer; measured with
 # AVX2 on Zen 4
 MOST_ROWS, FEWEST_VALUES, FEW_ROWS = 128, 1 << 15, 32
@@ -94,6 +93,14 @@ def conv2d_backward_input(
            [ 3.,  7.,  4.]], dtype=float32)
     """
     name = "conv2d_backward_input"
+    key: tuple[Any, ...] | None = None
+    if _is_plain(dy) and _is_plain(w):
+        key = (name, dy.shape, w.shape, repr((size, stride, padding, dilation, groups, layout)))
+        if key in _SEEN:
+            final, window = _SEEN[key]
+            result = checked_out(out, final, name, (dy, w))
+            _spread(dy if layout == "NCHW" else dy.transpose(0, 3, 1, 2), w, window, layout, result)
+            return result if out is None else out
     gradient, filters = _dense(dy, f"{name}: dy"), _dense(w, f"{name}: w")
     if filters.ndim != 4:
         raise WrongValue(f"{name}: w has shape {filters.shape}, expected (K, C / groups, R, S)")
@@ -102,22 +109,30 @@ def conv2d_backward_input(
     window = as_window(name, (height, width), kernel, stride, padding, dilation, groups, k)
     nchw = _checked_gradient(gradient, k, window, layout, name)
     channels = depth * window.groups
-    shape = (len(nchw), channels, height, width)
-    final = shape if layout == "NCHW" else (shape[0], height, width, channels)
+    final = (len(nchw), channels, height, width) if layout == "NCHW" else (len(nchw), height, width, channels)
     result = checked_out(out, final, name, (gradient, filters))
+    _remember(key, final, window)
+    _spread(nchw, filters, window, layout, result)
+    return result if out is None else out
+
+
+def _spread(nchw: Array, filters: Array, window: Window, layout: str, result: FloatArray) -> None:
+    """Compute the gradient for x from checked arrays, in the way that takes the least time."""
+    k, depth, *kernel = filters.shape
     dx = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
+    height, width = dx.shape[2:]
     if result.flags.c_contiguous and _is_matmul(window, len(nchw), filters.size, layout):
         _times_filters(nchw, filters[:, :, 0, 0], dx)
-        return result if out is None else out
+        return
     if result.flags.c_contiguous and layout == "NCHW" and _is_of_planes(window, depth, k):
         taken, weights = (np.ascontiguousarray(converted(one, np.float32)) for one in (nchw, filters))
         _core.conv2d_gradient_planes(
             runtime.run(), taken, weights, window.stride, window.before, window.dilation, window.groups, dx
         )
-        return result if out is None else out
+        return
     if _is_of_patches(window, k, (height, width)):
         _spread_patches(nchw, filters, window.stride, dx)
-        return result if out is None else out
+        return
     turned = _turned(filters, window.groups)
     single = converted(nchw, np.float32)
     last = single if single.strides[3] == single.itemsize else _channels_last(single)
@@ -127,7 +142,7 @@ def conv2d_backward_input(
         seen = last if min(above, left) >= 0 else last[:, :, max(0, -above) :, max(0, -left) :]
         ahead = (max(above, 0), max(left, 0))
         _convolve(seen, turned[:, :, ::-1, ::-1], (1, 1), ahead, window.dilation, window.groups, dx)
-        return result if out is None else out
+        return
     for rows in _phases(window, 0, height):
         for columns in _phases(window, 1, width):
             target = dx[:, :, rows.pixels, columns.pixels]
@@ -138,7 +153,6 @@ def conv2d_backward_input(
             seen = last[:, :, rows.skip :, columns.skip :]
             before, steps = (rows.before, columns.before), (rows.dilation, columns.dilation)
             _convolve(seen, taps, (1, 1), before, steps, window.groups, target)
-    return result if out is None else out
 
 
 @counts_subnormals
@@ -183,7 +197,7 @@ def conv2d_backward_weight(
     Notes
     -----
     The definition is `heterocompute.reference.loops.conv2d_backward_weight`. Memory: about 1 MiB per thread, up to
-    16 MiB more for one window of many images; for 1 x 1 filters and larger windows, one more copy of dy and of x.
+    16 MiB more for one window of many images; for larger windows, one more copy of dy and of x.
 
     Examples
     --------
@@ -194,6 +208,15 @@ def conv2d_backward_weight(
            [20., 24.]], dtype=float32)
     """
     name = "conv2d_backward_weight"
+    key: tuple[Any, ...] | None = None
+    if _is_plain(dy) and _is_plain(x):
+        key = (name, dy.shape, x.shape, repr((size, stride, padding, dilation, groups, layout)))
+        if key in _SEEN:
+            shape, (steps, before, apart, parts) = _SEEN[key]
+            dw = checked_out(out, shape, name, (dy, x))
+            nchw, images = (dy, x) if layout == "NCHW" else (dy.transpose(0, 3, 1, 2), x.transpose(0, 3, 1, 2))
+            _core.conv2d_gradient(runtime.run(), nchw, images, steps, before, apart, parts, dw)
+            return dw if out is None else out
     gradient, images = _dense(dy, f"{name}: dy"), _dense(x, f"{name}: x")
     _check_layout(layout, name)
     if images.ndim != 4:
@@ -210,19 +233,10 @@ def conv2d_backward_weight(
         raise WrongValue(f"{name}: dy has {counted(len(nchw), 'image')} and {k} filters, {wanted}")
     parts, each, depth = window.groups, k // window.groups, channels // window.groups
     dw = checked_out(out, (k, depth, *kernel), name, (gradient, images))
-    # With adjacent channels, copies for a matmul take longer than they save, unless many filters share them.
-    chunks, values = -(-k // CHUNK), k + channels
-    few = chunks * channels < 1.5 * values if n > 1 else k <= MOST_ALONE
-    is_copied = images.strides[1] == images.itemsize and window.stride == (1, 1) and few
-    plain = kernel == (1, 1) and window.before == window.after == (0, 0)
-    if plain and min(window.answer) > 0 and not is_copied:
-        (down, wide), (p, q) = window.stride, window.answer
-        _matrices(gradient=nchw, images=images[:, :, : (p - 1) * down + 1 : down, : (q - 1) * wide + 1 : wide], to=dw)
-        return dw if out is None else out
     if _fits(window, n):
-        _core.conv2d_gradient(
-            runtime.run(), _aligned(nchw), _aligned(images), window.stride, window.before, window.dilation, parts, dw
-        )
+        where = (window.stride, window.before, window.dilation, parts)
+        _remember(key, dw.shape, where)
+        _core.conv2d_gradient(runtime.run(), _aligned(nchw), _aligned(images), *where, dw)
         return dw if out is None else out
     across = _images_last(images)  # (C, N, H, W), with contiguous images
     weights = _images_last(nchw)
@@ -231,6 +245,17 @@ def conv2d_backward_weight(
         target = dw[filter].transpose(1, 0, 2, 3)
         _convolve(across[channel], weights[filter], window.dilation, window.before, window.stride, 1, target)
     return dw if out is None else out
+
+
+_SEEN: dict[tuple[Any, ...], tuple[Any, Any]] = {}  # arguments that were checked before, for arrays of these shapes
+
+
+def _remember(key: tuple[Any, ...] | None, shape: tuple[int, ...], where: Any) -> None:
+    """Keep what follows from the arguments, so that another call with such arrays takes microseconds."""
+    if len(_SEEN) >= 1024:
+        _SEEN.clear()
+    if key is not None:
+        _SEEN[key] = shape, where
 
 
 def _is_matmul(window: Window, images: int, values: int, layout: str) -> bool:
@@ -321,29 +346,9 @@ def _fits(window: Window, images: int) -> bool:
 def _aligned(values: Array) -> FloatArray:
     """Return an array as float32 whose values and strides are multiples of 4 bytes."""
     single: FloatArray = converted(values, np.float32)
+    if single.flags.carray:
+        return single
     return single if single.flags.aligned and not any(step % 4 for step in single.strides) else single.copy()
-
-
-def _matrices(gradient: Array, images: Array, to: FloatArray) -> None:
-    """Multiply gradients and images as matrices over (p, q, n), one chain of fused multiply-adds each."""
-    filters, depth = to.shape[:2]
-    for g in range(images.shape[1] // max(depth, 1)):
-        each = filters * depth // images.shape[1]
-        dy, x = gradient[:, g * each : (g + 1) * each], images[:, g * depth : (g + 1) * depth]
-        left, right = _over_pixels(dy), _over_pixels(x)
-        _own_matmul(left, right.T, to[g * each : (g + 1) * each, :, 0, 0])
-
-
-def _over_pixels(nchw: Array) -> Array:
-    """Return (N, C, H, W) as a matrix (C, (h, w, n)), without a copy for one image with contiguous planes or pixels."""
-    single = converted(nchw, np.float32)
-    if len(single) == 1 and single.strides[2] == single.shape[3] * single.strides[3]:
-        pixels: Array = single[0]
-    elif single.strides[1] == single.itemsize:
-        return np.ascontiguousarray(single.transpose(2, 3, 0, 1)).reshape(-1, single.shape[1]).T
-    else:
-        pixels = _images_last(single).transpose(0, 2, 3, 1)
-    return pixels.reshape(len(pixels), prod(pixels.shape[1:]))
 
 
 def _convolve(
@@ -377,6 +382,7 @@ class _Phase:
         self.before, self.skip = max(ahead, 0), max(-ahead, 0)
 
 
+@lru_cache(maxsize=1024)
 def _phases(window: Window, axis: int, size: int) -> list[_Phase]:
     stride, before = window.stride[axis], window.before[axis]
     remainders = {(i + before) % stride for i in range(min(size, stride))}

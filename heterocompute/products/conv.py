@@ -152,8 +152,12 @@ def conv2d(
     key: tuple[Any, ...] | None = None
     is_known = activations is None or type(activations) is str
     if is_known and _is_plain(x, or_half=True) and (bias is None or _is_plain(bias)):
-        words = repr((stride, padding, dilation, groups, activations, algorithm, layout, relu, accuracy))
-        shapes = x.shape, x.dtype, () if bias is None else bias.shape, words
+        where, words = (stride, padding, dilation, groups), (algorithm, layout, accuracy)
+        # equal arguments of other types, such as True for 1, have keys of their own
+        plain = type(stride) is type(padding) is type(dilation) is type(groups) is int and type(relu) is bool
+        plain = plain and type(algorithm) is type(layout) is type(accuracy) is str
+        given = (*where, *words, relu) if plain else repr((*where, *words, relu))
+        shapes = x.shape, x.dtype, () if bias is None else bias.shape, given, activations
         if _is_plain(w):
             key = (*shapes, w.shape, None)
         elif type(w) is QuantizedArray and w._axis == (2, 3, 1) and not w._is_far:

@@ -40,6 +40,13 @@ CASES = [
     (1, 2, 7, 9, 260, 1, 2, (2, 3), 0, 1, 1),  # patches, and pixels between them
     (2, 16, 4, 5, 16, 3, 3, 1, 1, 1, 2),  # groups of half a chunk
     (1, 3, 5, 4, 48, 2, 3, 1, 1, 1, 1),
+    (2, 3, 9, 21, 40, 1, 1, 1, 0, 1, 1),  # bands of pixels, in place or with adjacent channels
+    (1, 3, 9, 8, 20, 1, 1, 2, 0, 1, 1),
+    (1, 2, 3, 4, 600, 1, 1, 1, 0, 1, 1),  # a last chunk that has filters of the one before
+    (1, 150, 5, 4, 150, 3, 3, 1, 1, 1, 150),
+    (2, 12, 6, 5, 40, 1, 1, 1, 0, 1, 2),
+    (1, 150, 2, 1, 512, 1, 1, 1, 0, 1, 1),  # parts of channels
+    (1, 4, 32, 32, 9, 1, 1, 1, 0, 1, 1),  # planes that share lines of a cache
 ]
 
 

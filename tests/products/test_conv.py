@@ -198,6 +198,28 @@ def test_the_seven_loops_say_the_same(case) -> None:
     assert (np.abs(found - exact) <= (terms + 1) * 2.0**-24 * size * (1 + 1e-9)).all()
 
 
+@pytest.mark.parametrize("isa", isas("depthwise3_f32"))
+@pytest.mark.parametrize("stride", [1, 2])
+def test_blocks_of_depthwise_outputs_add_the_bias_and_apply_the_relu(stride: int, isa: str) -> None:
+    w, given = reals((37, 1, 3, 3), 2), reals((37,), 3)
+    for layout, bias, relu in itertools.product(("NCHW", "NHWC"), (None, given), (False, True)):
+        x = reals((2, 37, 7, 10) if layout == "NCHW" else (2, 7, 10, 37), 1)
+        wanted = convolution.conv2d(x, w, bias, stride=stride, padding=1, groups=37, layout=layout, relu=relu)
+        with hc.use(isa=isa):
+            found = hc.conv2d(x, w, bias, stride, 1, 1, 37, layout=layout, relu=relu, algorithm="depthwise")
+        assert same_bits(found, wanted)
+
+
+def test_all_float16_values_are_read_exactly() -> None:
+    """A vector loop converts adjacent halves: subnormals, infinities and NaN included."""
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16).reshape(1, 1, 256, 256)
+    for algorithm in ("direct", "implicit"):
+        found = hc.conv2d(halves, np.ones((1, 1, 1, 1), np.float32), algorithm=algorithm)
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            wanted = halves.astype(np.float32) + np.float32(0)
+        assert np.array_equal(found, wanted, equal_nan=True)
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_relu_is_the_last_step_and_leaves_no_negative_zero(layout: str) -> None:
     x, w, bias = reals((2, 3, 6, 7), 1), reals((4, 3, 3, 3), 2), np.float32([0.5, -0.0, -1, np.nan])

@@ -22,6 +22,8 @@ static inline void divided_codes(const float *x, int64_t n, float scale, int for
         const int32_t code = (int32_t)((quotient + 0x1.8p52) - 0x1.8p52); /* to nearest, ties to even */
         if (form == HC_PANEL_S16)
             ((int16_t *)to)[at + i] = (int16_t)code;
+        else if (form == HC_PANEL_F32)
+            ((float *)to)[at + i] = (float)code;
         else
             ((uint8_t *)to)[at + i] = (uint8_t)(code + ZERO);
     }

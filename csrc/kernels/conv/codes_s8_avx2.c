@@ -40,6 +40,15 @@ INLINE bool units(const float *x, float reciprocal, int zero, __m256i unit[4]) {
 }
 
 INLINE void put(const __m256i unit[4], int form, int64_t at, void *to) {
+    if (form == HC_PANEL_F32) {
+        const __m256i most = _mm256_set1_epi32(LARGEST), least = _mm256_set1_epi32(-LARGEST);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            const __m256i code = _mm256_max_epi32(_mm256_min_epi32(unit[j], most), least);
+            _mm256_storeu_ps((float *)to + at + j * LANES, _mm256_cvtepi32_ps(code));
+        }
+        return;
+    }
     if (form == HC_PANEL_S16) {
         const __m256i most = _mm256_set1_epi16(LARGEST), least = _mm256_set1_epi16(-LARGEST);
 #pragma GCC unroll 2

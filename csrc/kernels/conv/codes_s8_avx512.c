@@ -86,11 +86,35 @@ static void to_words(const float *x, int64_t n, float scale, int16_t *to) {
     }
 }
 
+static void to_floats(const float *x, int64_t n, float scale, float *to) {
+    const __m512i most = _mm512_set1_epi32(LARGEST), least = _mm512_set1_epi32(-LARGEST);
+    const float reciprocal = 1.0f / scale;
+    __m512i unit[4];
+    for (int64_t i = 0; i < n; i += STEP) {
+        const bool whole = i + STEP <= n;
+        if (!(whole ? units(x + i, STEP, true, reciprocal, 0, unit)
+                    : units(x + i, n - i, false, reciprocal, 0, unit))) {
+            divided_codes(x + i, n - i < STEP ? n - i : STEP, scale, HC_PANEL_F32, i, to);
+            continue;
+        }
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            const __m512 code = _mm512_cvtepi32_ps(_mm512_max_epi32(_mm512_min_epi32(unit[j], most), least));
+            if (whole)
+                _mm512_storeu_ps(to + i + j * LANES, code);
+            else
+                _mm512_mask_storeu_ps(to + i + j * LANES, first_lanes(n - i - j * LANES), code);
+        }
+    }
+}
+
 void hc_codes_s8_avx512(const float *x, int64_t n, float scale, int form, void *to) {
     if (!inverts(scale))
         divided_codes(x, n, scale, form, 0, to);
     else if (form == HC_PANEL_S16)
         to_words(x, n, scale, to);
+    else if (form == HC_PANEL_F32)
+        to_floats(x, n, scale, to);
     else
         to_bytes(x, n, scale, to);
 }

@@ -10,7 +10,7 @@
  */
 INLINE void codes(const float *x, int64_t n, float scale, const int form, void *to) {
     const float reciprocal = 1.0f / scale;
-    const int zero = form == HC_PANEL_S16 ? 0 : ZERO;
+    const int zero = form == HC_PANEL_U8 ? ZERO : 0;
     int64_t i = 0;
     for (; i + STEP <= n; i += STEP) {
         words unit[4];
@@ -68,6 +68,8 @@ INLINE void pairs(const float *a, const float *b, int64_t n, float scale, int32_
             divided_codes(x, n, scale, form, 0, to);                                                                   \
         else if (form == HC_PANEL_S16)                                                                                 \
             codes(x, n, scale, HC_PANEL_S16, to);                                                                      \
+        else if (form == HC_PANEL_F32)                                                                                 \
+            codes(x, n, scale, HC_PANEL_F32, to);                                                                      \
         else                                                                                                           \
             codes(x, n, scale, HC_PANEL_U8, to);                                                                       \
     }                                                                                                                  \

@@ -27,9 +27,11 @@ typedef void hc_depthwise_scaled_f32_fn(int64_t taps, const float *const *tap, c
 
 /* depthwise3_f32:  c[i * c_row + q * ldc + j] = fmaf chain from +0 over taps (r, s) of 3 x 3 ascending of x[(i * stride
  * + r) * w + q * stride + s][j] * panel[(3 * r + s) * ld + j], w = (across - 1) * stride + 3, for i < down <= mr, q <
- * across <= nr and j < count; stride 1 or 2, down and across 1, 2 or 4. */
+ * across <= nr and j < count; stride 1 or 2, down and across 1, 2 or 4. Then, unless bias is NULL and relu false, plus bias[j];
+ * relu: values not above 0 become +0, NaN stays. */
 typedef void hc_depthwise3_f32_fn(int stride, int down, int across, const float *const *x, const float *panel,
-                                  int64_t ld, int64_t count, float *c, int64_t c_row, int64_t ldc);
+                                  int64_t ld, int64_t count, float *c, int64_t c_row, int64_t ldc, const float *bias,
+                                  bool relu);
 
 /* plane_gradient_f32: the gradient for a plane of pixels of windows with stride 2: c[i * width + j] = fmaf chain from +0 over
  * taps r and s descending, of those with even i + top - r and j + left - s, of dy((i + top - r) / 2, (j + left - s) / 2) *
@@ -60,14 +62,15 @@ typedef void hc_depthwise_line_f32_fn(int side, int stride, int across, int64_t 
                                       float *c, int64_t ldc);
 
 /* gradient_f32:  c[t * width + j] = fmaf chain from itself over p < down, q < across and i < n, all ascending, of x[tap[t] +
- * p * x_row + q * x_column + i * x_step + j] * dy[((p * across + q) * n + i) * width + j], for t < taps and j < width. With
- * `one`, all j have the same x, without + j. width is a multiple of 16; with `one`, kernels are fastest for HC_GRADIENT_WIDE. */
+ * p * x_row + q * x_column + i * x_step + j] * dy[p * dy_row + q * dy_column + i * dy_step + j], for t < taps and j < width.
+ * With `one`, all j have the same x, without + j. width is a multiple of 16; with `one`, kernels are fastest for multiples
+ * of HC_GRADIENT_WIDE. */
 enum { HC_GRADIENT_WIDE = 32 };
 typedef struct {
     const float *x, *dy;
     float *c;
     const int64_t *tap;
-    int64_t taps, width, down, across, n, x_row, x_column, x_step;
+    int64_t taps, width, down, across, n, x_row, x_column, x_step, dy_row, dy_column, dy_step;
     bool one;
 } hc_gradient;
 typedef void hc_gradient_f32_fn(const hc_gradient *gradient);
@@ -118,7 +121,7 @@ static inline int64_t hc_plane_work(int64_t down, int64_t across, int side, int 
 typedef uint32_t hc_largest_f32_fn(const float *x, int64_t n, uint32_t so_far);
 
 /* codes_s8: code i = RNE(x[i] / scale), the quotient in float64, clamped to -127 .. 127; 0 if scale is 0; for i < n.
- * `to`: bytes code + 128 for form HC_PANEL_U8, int16 for HC_PANEL_S16. |x[i]| is at most 128 * scale where scale is
+ * `to`: bytes code + 128 for form HC_PANEL_U8, int16 for HC_PANEL_S16, float for HC_PANEL_F32. |x[i]| is at most 128 * scale where scale is
  * normal. */
 typedef void hc_codes_s8_fn(const float *x, int64_t n, float scale, int form, void *to);
 

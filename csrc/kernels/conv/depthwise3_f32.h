@@ -20,7 +20,8 @@ INLINE void store(float *to, lanes a, int64_t some) {
 
 /* Outputs down x across, `some` channels of each from c on; pixels are `j` values after x. */
 INLINE void block(const int stride, const int down, const int across, const float *const *x, int64_t j,
-                  const float *panel, int64_t ld, int64_t some, float *c, int64_t c_row, int64_t ldc) {
+                  const float *panel, int64_t ld, int64_t some, float *c, int64_t c_row, int64_t ldc, const float *bias,
+                  bool relu) {
     const int rows = (down - 1) * stride + R, columns = (across - 1) * stride + R;
     lanes sum[MR][NR], w[TAPS];
 #pragma GCC unroll 9
@@ -45,6 +46,17 @@ INLINE void block(const int stride, const int down, const int across, const floa
                         sum[i][q] = lanes_fma(value, w[r * R + s], sum[i][q]);
                 }
         }
+    if (bias || relu) {
+        const lanes more = bias ? load(bias + j, some) : lanes_of(-0.0f);
+#pragma GCC unroll 4
+        for (int i = 0; i < down; i++)
+#pragma GCC unroll 4
+            for (int q = 0; q < across; q++) {
+                sum[i][q] = lanes_add(sum[i][q], more);
+                if (relu)
+                    sum[i][q] = lanes_relu(sum[i][q]);
+            }
+    }
 #pragma GCC unroll 4
     for (int i = 0; i < down; i++)
 #pragma GCC unroll 4
@@ -53,21 +65,22 @@ INLINE void block(const int stride, const int down, const int across, const floa
 }
 
 INLINE void channels(const int stride, const int down, const int across, const float *const *x, const float *panel,
-                     int64_t ld, int64_t count, float *c, int64_t c_row, int64_t ldc) {
+                     int64_t ld, int64_t count, float *c, int64_t c_row, int64_t ldc, const float *bias, bool relu) {
     int64_t j = 0;
     for (; j + LANES <= count; j += LANES)
-        block(stride, down, across, x, j, panel, ld, LANES, c, c_row, ldc);
+        block(stride, down, across, x, j, panel, ld, LANES, c, c_row, ldc, bias, relu);
     if (j < count)
-        block(stride, down, across, x, j, panel, ld, count - j, c, c_row, ldc);
+        block(stride, down, across, x, j, panel, ld, count - j, c, c_row, ldc, bias, relu);
 }
 
 #define HC_CASE(stride, down, across)                                                                                  \
     case (stride) * 64 + (down) * 8 + (across):                                                                        \
-        channels(stride, down, across, x, panel, ld, count, c, c_row, ldc);                                            \
+        channels(stride, down, across, x, panel, ld, count, c, c_row, ldc, bias, relu);                                \
         break;
 #define HC_CASES(stride, down) HC_CASE(stride, down, 1) HC_CASE(stride, down, 2) HC_CASE(stride, down, 4)
 #define HC_DEPTHWISE3(isa, cases)                                                                                      \
     void hc_depthwise3_f32_##isa(int stride, int down, int across, const float *const *x, const float *panel,          \
-                                 int64_t ld, int64_t count, float *c, int64_t c_row, int64_t ldc) {                    \
+                                 int64_t ld, int64_t count, float *c, int64_t c_row, int64_t ldc, const float *bias,   \
+                                 bool relu) {                                                                          \
         switch (stride * 64 + down * 8 + across) { cases }                                                             \
     }

@@ -74,15 +74,25 @@ static const char *zeros_count(const hc_convolution *conv, const hc_algorithm *a
     if (!algorithm->multiplies_zeros || conv->activations || !conv->w->packed || conv->w->packed->format.m == 0)
         return NULL;
     const bool last = llabs(x->strides[1]) < llabs(x->strides[3]); /* whether channels are contiguous */
-    const hc_dense_context context = {.rows = {.data = (char *)x->data,
-                                               .n_dims = 3,
-                                               .shape = {s->n, s->height, last ? s->width : s->channels},
-                                               .stride = {x->strides[0], x->strides[2], x->strides[last ? 3 : 1]},
-                                               .rows = s->n * s->height * (last ? s->width : s->channels)},
-                                      .dtype = x->dtype,
-                                      .n_column_dims = 1,
-                                      .column_shape = {last ? s->channels : s->width},
-                                      .column_stride = {x->strides[last ? 1 : 3]}};
+    const int64_t size = hc_dtype_size(x->dtype), line = s->width * s->channels;
+    /* images without gaps are read in parts of the size of a line, in whatever order */
+    const bool whole =
+        last
+            ? x->strides[1] == size && x->strides[3] == s->channels * size && x->strides[2] == line * size
+            : x->strides[3] == size && x->strides[2] == s->width * size && x->strides[1] == s->height * s->width * size;
+    const int64_t runs = whole ? 1 : last ? s->width : s->channels;
+    const hc_dense_context context = {
+        .rows = {.data = (char *)x->data,
+                 .n_dims = 3,
+                 .shape = {s->n, s->height, runs},
+                 .stride = {x->strides[0], whole ? line * size : x->strides[2], x->strides[last ? 3 : 1]},
+                 .rows = s->n * s->height * runs},
+        .dtype = x->dtype,
+        .n_column_dims = 1,
+        .column_shape = {whole  ? line
+                         : last ? s->channels
+                                : s->width},
+        .column_stride = {whole ? size : x->strides[last ? 1 : 3]}};
     hc_filters filters;
     hc_source values;
     hc_dense_source(&values, &context);

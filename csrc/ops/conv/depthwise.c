@@ -38,6 +38,7 @@ typedef struct {
     int64_t filters, taps, run;
     int64_t beside;        /* number of filters next to each other in a panel */
     float *panel, *scales; /* scales of taps, and of an image; otherwise NULL */
+    float *bias;           /* that blocks add, or NULL */
     uint8_t *private_memory;
     int64_t private_bytes, tile_at;
 } hc_depthwise_job;
@@ -85,7 +86,7 @@ static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
     const double whole = s->height * s->width * s->channels > FAR / size ? 0.72 : 0.45;
     const bool staged = job->run == 1 && job->pixels.stage_bytes && conv->x->dtype == HC_F32;
     const double apart = job->pixels.copies && job->pixels.together == 1 ? 1.2 : 1; /* rows are transposed one by one */
-    const double passes = staged && (conv->bias || conv->relu) ? 0.3 * answers * (double)s->filters : 0;
+    const double passes = staged && !in_blocks && (conv->bias || conv->relu) ? 0.3 * answers * (double)s->filters : 0;
     return (hc_conv_work){.products = products,
                           .values = job->run == 1 ? products : 0,
                           .moved = hc_conv_moved(conv) * apart * (staged ? whole : 1) + passes,
@@ -235,17 +236,15 @@ static void meet_block(const hc_depthwise_job *job, const hc_block_rows *rows, i
         }
     float *place = rows->place ? rows->place + q * rows->ld : NULL;
     if (place)
-        kernel(stride, rows->down, across, x, job->panel, job->filters, job->filters, place, rows->place_row, rows->ld);
-    if (place && !conv->bias && !conv->relu)
-        return;
-    for (int64_t filter = 0; filter < job->filters; filter += PART) {
+        kernel(stride, rows->down, across, x, job->panel, job->filters, job->filters, place, rows->place_row, rows->ld,
+               job->bias, conv->relu);
+    for (int64_t filter = 0; filter < job->filters && !place; filter += PART) {
         const int64_t part = hc_min(PART, job->filters - filter);
-        if (!place)
-            kernel(stride, rows->down, across, x, job->panel + filter, job->filters, part, tile, across * PART, PART);
+        kernel(stride, rows->down, across, x, job->panel + filter, job->filters, part, tile, across * PART, PART, NULL,
+               false);
         for (int i = 0; i < rows->down; i++)
             hc_write_answers(pixels, rows->first + i * conv->shape.out_width + q, across, filter, part,
-                             place ? place + i * rows->place_row + filter : tile + i * across * PART,
-                             place ? rows->ld : PART);
+                             tile + i * across * PART, PART);
         for (int i = 0; i < rows->rows * columns; i++)
             x[i] += part;
     }
@@ -317,19 +316,23 @@ static hc_status run_floats(const hc_convolution *conv, const hc_scaled_taps *ta
         job.rows = 1;
         hc_pixels_stage(&job.pixels, conv, job.rows);
     }
-    const int64_t floats = panel_floats(&job) * (taps ? 2 : 1);
+    const int64_t bias_at = panel_floats(&job) * (taps ? 2 : 1);
+    const int64_t floats = bias_at + (job.block && conv->bias ? hc_round_up(job.filters, 16) : 0);
     float *memory = hc_alloc_aligned(floats * (int64_t)sizeof(float) + conv->run->n_threads * job.private_bytes);
     const bool has_memory = hc_pixels_alloc(&job.pixels) && memory;
     job.panel = memory;
     job.private_memory = (uint8_t *)memory + floats * (int64_t)sizeof(float);
     if (has_memory && taps) {
-        job.scales = memory + floats / 2;
+        job.scales = memory + bias_at / 2;
         memcpy(job.panel, taps->codes, (size_t)(job.taps * job.filters) * sizeof(float));
         for (int64_t i = 0; i < job.taps * job.filters; i++)
             job.scales[i] = taps->image_scale * taps->scales[i];
     } else if (has_memory) {
         hc_filter_taps(conv, job.beside, job.panel);
     }
+    job.bias = job.block && conv->bias ? memory + bias_at : NULL;
+    for (int64_t f = 0; f < job.filters && has_memory && job.bias; f++)
+        memcpy(job.bias + f, (const char *)conv->bias->data + f * conv->bias->strides[0], sizeof *job.bias);
     for (int64_t band = 0; has_memory && band < job.pixels.n_bands; band++) {
         hc_pixels_band(&job.pixels, band);
         hc_parallel(conv->run->n_threads, job.pixels.n_images * hc_ceil_div(job.pixels.n_rows, job.rows),

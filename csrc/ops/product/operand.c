@@ -28,12 +28,27 @@ static inline float read_float(const char *data, hc_dtype dtype) {
     }
 }
 
+/* Adjacent values of 16 bits: the compiler computes several at a time. */
+static void read_halves(const char *data, bool is_f16, int64_t count, float *restrict values) {
+    uint16_t bits;
+    for (int64_t i = 0; i < count && is_f16; i++) {
+        memcpy(&bits, data + i * (int64_t)sizeof bits, sizeof bits);
+        values[i] = hc_f16_to_f32(bits);
+    }
+    for (int64_t i = 0; i < count && !is_f16; i++) {
+        memcpy(&bits, data + i * (int64_t)sizeof bits, sizeof bits);
+        values[i] = hc_bf16_to_f32(bits);
+    }
+}
+
 void hc_read_floats(const char *data, hc_dtype dtype, int64_t stride, int64_t count, float *values) {
     if (dtype == HC_F32 && stride == sizeof(float))
         memcpy(values, data, (size_t)count * sizeof(float));
     else if (dtype == HC_F32)
         for (int64_t i = 0; i < count; i++)
             memcpy(&values[i], data + i * stride, sizeof(float));
+    else if (dtype != HC_F64 && stride == sizeof(uint16_t))
+        read_halves(data, dtype == HC_F16, count, values);
     else
         for (int64_t i = 0; i < count; i++)
             values[i] = read_float(data + i * stride, dtype);

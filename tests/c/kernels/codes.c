@@ -45,28 +45,33 @@ static float draw_value(float scale, quotient_kind kind) {
 }
 
 static void codes_case(const hc_kernel *kernel, int64_t n, float scale, int form, quotient_kind kind) {
-    begin("n %" D ", scale %a, %s, quotients %d", n, (double)scale, form == HC_PANEL_S16 ? "int16" : "uint8", kind);
-    const bool is_wide = form == HC_PANEL_S16;
+    const char *const name = form == HC_PANEL_S16 ? "int16" : form == HC_PANEL_F32 ? "float" : "uint8";
+    begin("n %" D ", scale %a, %s, quotients %d", n, (double)scale, name, kind);
+    const int size = form == HC_PANEL_S16 ? 2 : form == HC_PANEL_F32 ? 4 : 1;
+    const item_type type = form == HC_PANEL_S16 ? U16 : form == HC_PANEL_F32 ? F32 : U8;
     float *x = items(n, 4);
     for (int64_t i = 0; i < n; i++)
         x[i] = draw_value(scale, kind);
-    uint8_t *wanted = items(n, is_wide ? 2 : 1), *got = copy_of(wanted, n, is_wide ? 2 : 1);
+    uint8_t *wanted = items(n, size), *got = copy_of(wanted, n, size);
     int16_t *words = (int16_t *)(void *)wanted;
+    float *single = (float *)(void *)wanted;
     for (int64_t i = 0; i < n; i++) {
         const double quotient = scale > 0 ? fmin(fmax((double)x[i] / (double)scale, -127), 127) : 0;
         const int code = (int)nearbyint(quotient);
-        if (is_wide)
+        if (form == HC_PANEL_S16)
             words[i] = (int16_t)code;
+        else if (form == HC_PANEL_F32)
+            single[i] = (float)code;
         else
             wanted[i] = (uint8_t)(code + 128);
     }
     kernel->fn.codes_s8(x, n, scale, form, got);
-    same("codes", is_wide ? U16 : U8, got, wanted, n);
+    same("codes", type, got, wanted, n);
     BENCH(hc_codes_s8_scalar(x, n, scale, form, wanted), kernel->fn.codes_s8(x, n, scale, form, got));
 }
 
 void check_codes_s8(const hc_kernel *kernel) {
-    FOR_EACH(int, form, HC_PANEL_U8, HC_PANEL_S16)
+    FOR_EACH(int, form, HC_PANEL_U8, HC_PANEL_S16, HC_PANEL_F32)
     for (int kind = 0; kind < N_QUOTIENTS; kind++) {
         FOR_EACH(int64_t, n, 0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 200)
         FOR_EACH(float, scale, 0.0f, 1.0f, 0.0123f, 0x1p-126f, 0x1.fffffep-127f, 0x1p-149f, 0x1.02p-140f, 0x1p120f)

@@ -57,12 +57,14 @@ static void depthwise_scaled_case(const hc_kernel *kernel, int64_t taps, int64_t
           kernel->fn.depthwise_scaled_f32(taps, tap, step, panel, scale, ld, n, count, got, ldc));
 }
 
-static void depthwise3_case(const hc_kernel *kernel, int stride, int down, int across, int64_t count, float_kind kind) {
+static void depthwise3_case(const hc_kernel *kernel, int stride, int down, int across, int64_t count, bool has_bias,
+                            bool relu, float_kind kind) {
     const int rows = (down - 1) * stride + 3, columns = (across - 1) * stride + 3;
     const int64_t ld = count + 3, ldc = count + 5, c_row = across * ldc + 2;
     const int64_t answers = (down - 1) * c_row + (across - 1) * ldc + count;
-    begin("stride %d, %d x %d answers of %" D ", %s", stride, down, across, count, float_kind_name(kind));
-    const float *x[81];
+    begin("stride %d, %d x %d answers of %" D ", bias %d, relu %d, %s", stride, down, across, count, has_bias, relu,
+          float_kind_name(kind));
+    const float *x[81], *bias = has_bias ? floats(count, kind) : NULL;
     for (int i = 0; i < rows * columns; i++)
         x[i] = floats(count, kind);
     const float *panel = floats(8 * ld + count, kind);
@@ -74,12 +76,14 @@ static void depthwise3_case(const hc_kernel *kernel, int stride, int down, int a
                 for (int r = 0; r < 3; r++)
                     for (int s = 0; s < 3; s++)
                         sum = fmaf(x[(i * stride + r) * columns + q * stride + s][j], panel[(3 * r + s) * ld + j], sum);
-                wanted[i * c_row + q * ldc + j] = sum;
+                if (bias || relu)
+                    sum += bias ? bias[j] : -0.0f;
+                wanted[i * c_row + q * ldc + j] = relu && sum <= 0 ? 0 : sum;
             }
-    kernel->fn.depthwise3_f32(stride, down, across, x, panel, ld, count, got, c_row, ldc);
+    kernel->fn.depthwise3_f32(stride, down, across, x, panel, ld, count, got, c_row, ldc, bias, relu);
     same("c", F32, got, wanted, answers);
-    BENCH(hc_depthwise3_f32_scalar(stride, down, across, x, panel, ld, count, wanted, c_row, ldc),
-          kernel->fn.depthwise3_f32(stride, down, across, x, panel, ld, count, got, c_row, ldc));
+    BENCH(hc_depthwise3_f32_scalar(stride, down, across, x, panel, ld, count, wanted, c_row, ldc, bias, relu),
+          kernel->fn.depthwise3_f32(stride, down, across, x, panel, ld, count, got, c_row, ldc, bias, relu));
 }
 
 void check_depthwise3_f32(const hc_kernel *kernel) {
@@ -87,12 +91,12 @@ void check_depthwise3_f32(const hc_kernel *kernel) {
         for (int down = 1; down <= kernel->mr; down *= 2)
             for (int across = 1; across <= kernel->nr; across *= 2) {
                 FOR_EACH(int64_t, count, 1, 7, 8, 15, 16, 17, 33)
-                depthwise3_case(kernel, stride, down, across, *count, PLAIN);
+                depthwise3_case(kernel, stride, down, across, *count, *count & 1, *count & 8, PLAIN);
                 for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
-                    depthwise3_case(kernel, stride, down, across, 19, (float_kind)kind);
+                    depthwise3_case(kernel, stride, down, across, 19, kind & 1, true, (float_kind)kind);
             }
     usual();
-    depthwise3_case(kernel, 1, kernel->mr, kernel->nr, 128, PLAIN);
+    depthwise3_case(kernel, 1, kernel->mr, kernel->nr, 128, false, false, PLAIN);
 }
 
 static void depthwise_line_case(const hc_kernel *kernel, int side, int stride, int across, int64_t rows, int64_t count,
@@ -143,8 +147,10 @@ static void gradient_case(const hc_kernel *kernel, bool one, int64_t taps, int64
         last = tap[t] > last ? tap[t] : last;
     }
     const int64_t pixels = last + (down - 1) * row + (across - 1) * column + (n - 1) * step * lanes + lanes;
+    const int64_t gap = step - 1, dy_step = width + gap, dy_column = n * dy_step + gap,
+                  dy_row = across * dy_column + gap;
     hc_gradient g = {.x = floats(pixels, kind),
-                     .dy = floats(down * across * n * width, kind),
+                     .dy = floats((down - 1) * dy_row + (across - 1) * dy_column + (n - 1) * dy_step + width, kind),
                      .tap = tap,
                      .taps = taps,
                      .width = width,
@@ -154,6 +160,9 @@ static void gradient_case(const hc_kernel *kernel, bool one, int64_t taps, int64
                      .x_row = row,
                      .x_column = column,
                      .x_step = step * lanes,
+                     .dy_row = dy_row,
+                     .dy_column = dy_column,
+                     .dy_step = dy_step,
                      .one = one};
     float *wanted = floats(taps * width, kind), *got = copy_of(wanted, taps * width, 4);
     for (int64_t t = 0; t < taps; t++)
@@ -162,7 +171,7 @@ static void gradient_case(const hc_kernel *kernel, bool one, int64_t taps, int64
                 const int64_t p = i / n / across, q = i / n % across;
                 const float *x = g.x + tap[t] + p * row + q * column + i % n * g.x_step;
                 float *sum = wanted + t * width + j;
-                *sum = fmaf(x[one ? 0 : j], g.dy[i * width + j], *sum);
+                *sum = fmaf(x[one ? 0 : j], g.dy[p * dy_row + q * dy_column + i % n * dy_step + j], *sum);
             }
     g.c = got;
     kernel->fn.gradient_f32(&g);

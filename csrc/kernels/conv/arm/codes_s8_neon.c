@@ -33,6 +33,13 @@ INLINE bool units(const float *x, float reciprocal, int zero, int32x4_t unit[4])
 }
 
 INLINE void put(const int32x4_t unit[4], int form, int64_t at, void *to) {
+    if (form == HC_PANEL_F32) {
+        for (int j = 0; j < 4; j++) {
+            const int32x4_t code = vmaxq_s32(vminq_s32(unit[j], vdupq_n_s32(LARGEST)), vdupq_n_s32(-LARGEST));
+            vst1q_f32((float *)to + at + j * LANES, vcvtq_f32_s32(code));
+        }
+        return;
+    }
     const int16x8_t low = vqmovn_high_s32(vqmovn_s32(unit[0]), unit[1]);
     const int16x8_t high = vqmovn_high_s32(vqmovn_s32(unit[2]), unit[3]);
     if (form == HC_PANEL_S16) {

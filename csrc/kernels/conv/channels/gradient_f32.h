@@ -16,7 +16,6 @@ INLINE void block(const bool one, const int taps, const int across, const hc_gra
 #pragma GCC unroll 8
         for (int b = 0; b < across; b++)
             sum[t][b] = lanes_load(c + t * g->width + b * LANES);
-    const float *dy = g->dy + j;
     for (int64_t p = 0; p < g->down; p++) {
         const float *x[MOST];
 #pragma GCC unroll 9
@@ -24,7 +23,8 @@ INLINE void block(const bool one, const int taps, const int across, const hc_gra
             x[t] = g->x + tap[t] + p * g->x_row + (one ? 0 : j);
         for (int64_t q = 0; q < g->across; q++) {
             int64_t at = q * g->x_column;
-            for (int64_t i = 0; i < g->n; i++, at += g->x_step, dy += g->width) {
+            const float *dy = g->dy + j + p * g->dy_row + q * g->dy_column;
+            for (int64_t i = 0; i < g->n; i++, at += g->x_step, dy += g->dy_step) {
                 if (one) {
                     lanes value[MOST];
 #pragma GCC unroll 9

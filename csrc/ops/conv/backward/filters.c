@@ -4,7 +4,8 @@
  *
  *   task    a chunk of filters and a part of the channels of a group; its sums stay in `sums`, (channel, tap, filter)
  *   band    some rows of outputs, or some columns of one row: gradients are copied as (p, q, n, filter), and the pixels
- *           that they meet as (channel, row, column, n), with their padding, of as many channels as fit
+ *           that they meet as (channel, row, column, n), with their padding, of as many channels as fit. Gradients with
+ *           adjacent filters, and pixels of 1 x 1 filters, are read where they lie
  *
  * Memory: for each thread a band of gradients and of pixels and the sums, less than 1 MiB unless one window of all
  * images, or the taps of one channel, take more.
@@ -15,15 +16,17 @@
 
 #include <string.h>
 
-/* Lanes of a chunk of several groups; floats of pixels and of sums of a task, in L2; of gradients of a band, which are in L1
- * where several channels read them. */
+/* Lanes of a chunk of several groups; floats of pixels and of sums of a task, in L2; of gradients of a band. */
 enum {
     FEW = 16,
+    BESIDE = 64 /* lanes of chunks of filters of one channel, if channels are adjacent */,
+    MOST_LANES = 512 /* that share pixels */,
     BROADCAST = 8 /* filters per group */,
     PIXELS = 16 << 10,
     SUMS = 64 << 10,
     GRADIENTS = 48 << 10,
-    SHARED_GRADIENTS = 5 << 10,
+    SHARED_PIXELS = 160 /* of gradients that several channels read, fewer of many lanes */,
+    SHARED_GRADIENTS = 40 << 10,
     BAND = 64 << 10 /* floats of pixels of a band, at most, of one channel */
 };
 
@@ -35,6 +38,9 @@ typedef struct {
     int64_t n, height, width, down, across; /* images, pixels of x, outputs */
     int64_t filters, depth, r, s, each;     /* each: filters per group */
     bool one;
+    bool gradients_in_place, pixels_in_place;
+    bool beside; /* pixels of 1 x 1 filters are copied as (pixel, n, channel) */
+    int n_threads;
     int64_t lanes, x_lanes;      /* of a chunk, and of a pixel */
     int64_t chunks, parts, part; /* chunks of filters, parts of a group's channels, channels of a part */
     int64_t rows, columns;       /* of outputs in a band */
@@ -44,9 +50,10 @@ typedef struct {
     uint8_t *memory;
 } gradient_job;
 
-/* Filters [filter, filter + count) and channels [channel, channel + channels) of their groups. */
+/* Filters [filter, filter + count), of which the first `known` belong to another part, too, and are not stored; channels
+ * [channel, channel + channels) of their groups. */
 typedef struct {
-    int64_t filter, count, channel, channels;
+    int64_t filter, count, known, channel, channels;
 } gradient_part;
 
 /* Outputs of a band. */
@@ -84,13 +91,15 @@ static void copy_often(const char *from, int64_t step, int64_t n, int64_t times,
 /* to[i * to_step + j] = value i of row j, rows `row` bytes and values `step` bytes apart. */
 static void copy_lanes(const gradient_job *job, const char *from, int64_t row, int64_t rows, int64_t step, int64_t n,
                        float *to, int64_t to_step) {
-    enum { ROWS = 16 };
+    enum { ROWS = 16, AHEAD = 8 };
     if (step == sizeof(float) && to_step <= INT32_MAX / (int64_t)sizeof(float)) {
         for (int64_t j = 0; j < rows; j += ROWS)
             job->transpose(from + j * row, row, (int)hc_min(ROWS, rows - j), n, to + j, (int)to_step, 0);
         return;
     }
     for (int64_t i = 0; i < n; i++) {
+        for (int64_t j = 0; j < rows && row == sizeof(float); j += HC_CACHE_LINE / (int64_t)sizeof *to)
+            __builtin_prefetch(from + (i + AHEAD) * step + j * row, 0, 2);
         if (row == sizeof(float) && rows == ROWS) /* a constant size */
             memcpy(to + i * to_step, from + i * step, ROWS * sizeof *to);
         else if (row == sizeof(float))
@@ -100,12 +109,25 @@ static void copy_lanes(const gradient_job *job, const char *from, int64_t row, i
     }
 }
 
+/* Prefetches `planes` planes of values from `from` on, if they are contiguous: hardware does not detect 16 short streams. */
+static void fetch_planes(const char *from, const int64_t *strides, int64_t planes, int64_t height, int64_t width) {
+    if (strides[3] != sizeof(float) || strides[2] != width * strides[3] || strides[1] != height * strides[2])
+        return;
+    for (int64_t i = 0; i < planes * strides[1]; i += HC_CACHE_LINE)
+        __builtin_prefetch(from + i, 0, 2);
+}
+
 static void copy_gradients(const gradient_job *job, const gradient_part *part, const gradient_band *band, float *to) {
-    const int64_t pixel = job->n * job->lanes;
-    for (int64_t p = 0; p < band->rows; p++)
-        for (int64_t n = 0; n < job->n; n++)
-            copy_lanes(job, at(job->dy, n, part->filter, band->p + p, band->q), job->dy->strides[1], part->count,
-                       job->dy->strides[3], band->columns, to + p * band->columns * pixel + n * job->lanes, pixel);
+    const int64_t pixel = job->n * job->lanes, *strides = job->dy->strides;
+    const bool whole = band->columns == job->across && strides[2] == job->across * strides[3];
+    const int64_t lines = whole ? 1 : band->rows, n_values = whole ? band->rows * band->columns : band->columns;
+    for (int64_t n = 0; n < job->n; n++) {
+        if (n + 1 < job->n && band->rows == job->down)
+            fetch_planes(at(job->dy, n + 1, part->filter, 0, 0), strides, part->count, job->down, job->across);
+        for (int64_t p = 0; p < lines; p++)
+            copy_lanes(job, at(job->dy, n, part->filter, band->p + p, band->q), strides[1], part->count, strides[3],
+                       n_values, to + p * band->columns * pixel + n * job->lanes, pixel);
+    }
 }
 
 /* Pixels [first, first + n) of a row of an image. */
@@ -161,9 +183,13 @@ static bool transpose_row(const gradient_job *job, const gradient_part *part, in
     return true;
 }
 
-static void fill_zeros(float *to, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        to[i] = 0;
+/* All pixels of a band as (pixel, n, channel), `together` channels apart. */
+static void copy_beside(const gradient_job *job, const gradient_part *part, const gradient_band *band, int64_t channel,
+                        int64_t channels, float *to) {
+    const int64_t *steps = job->x->strides, first = part->filter / job->each * job->depth + channel;
+    for (int64_t n = 0; n < job->n; n++)
+        copy_lanes(job, at(job->x, n, first, 0, band->q), steps[1], channels, steps[3], band->columns,
+                   to + n * job->together, job->n * job->together);
 }
 
 static void copy_pixels(const gradient_job *job, const gradient_part *part, const gradient_band *band, int64_t channel,
@@ -180,15 +206,23 @@ static void copy_pixels(const gradient_job *job, const gradient_part *part, cons
         const bool inside = top + i >= 0 && top + i < job->height && end > begin;
         for (int64_t v = 0; v < channels; v++) {
             float *zeros = line + v * job->plane;
-            fill_zeros(zeros, (inside ? begin : job->x_columns) * pixel);
+            memset(zeros, 0, (size_t)((inside ? begin : job->x_columns) * pixel) * sizeof *to);
             if (inside)
-                fill_zeros(zeros + end * pixel, (job->x_columns - end) * pixel);
+                memset(zeros + end * pixel, 0, (size_t)((job->x_columns - end) * pixel) * sizeof *to);
         }
         float *place = line + begin * pixel;
-        if (!inside || transpose_row(job, part, channel, channels, top + i, left + begin, end - begin, place))
-            continue;
-        for (int64_t n = 0; n < job->n; n++)
-            copy_row(job, part, n, channel, channels, top + i, left + begin, end - begin, place + n * job->x_lanes);
+        if (inside && job->one &&
+            !transpose_row(job, part, channel, channels, top + i, left + begin, end - begin, place))
+            for (int64_t n = 0; n < job->n; n++)
+                copy_row(job, part, n, channel, channels, top + i, left + begin, end - begin, place + n * job->x_lanes);
+    }
+    const int64_t first = hc_max(0, -top), last = hc_min(rows, job->height - top);
+    for (int64_t n = 0; n < job->n && !job->one && end > begin; n++) {
+        if (n + 1 < job->n && rows >= job->height && job->each == 1 && job->depth == 1)
+            fetch_planes(at(job->x, n + 1, part->filter, 0, 0), job->x->strides, part->count, job->height, job->width);
+        for (int64_t i = first; i < last; i++)
+            copy_row(job, part, n, channel, channels, top + i, left + begin, end - begin,
+                     to + (i * job->x_columns + begin) * pixel + n * job->x_lanes);
     }
 }
 
@@ -200,37 +234,75 @@ static void store(const gradient_job *job, const gradient_part *part, const floa
     const bool adjacent = (dw->strides[3] == size || job->s == 1) && (dw->strides[2] == job->s * size || job->r == 1) &&
                           dw->strides[1] == taps * size && dw->strides[0] % size == 0 && dw->strides[0] > 0 &&
                           dw->strides[0] <= INT32_MAX;
-    float *to = (float *)(void *)at(dw, part->filter, part->channel, 0, 0);
+    float *to = (float *)(void *)at(dw, part->filter + part->known, part->channel, 0, 0);
+    const int64_t stored = part->count - part->known;
+    sums += part->known;
     for (int64_t i = 0; i < count && adjacent; i += TOGETHER)
-        job->transpose(sums + i * job->lanes, job->lanes * size, (int)hc_min(TOGETHER, count - i), part->count, to + i,
+        job->transpose(sums + i * job->lanes, job->lanes * size, (int)hc_min(TOGETHER, count - i), stored, to + i,
                        (int)(dw->strides[0] / size), 0);
     for (int64_t i = 0; i < count && !adjacent; i++, sums += job->lanes)
-        for (int64_t j = 0; j < part->count; j++)
-            memcpy(at(dw, part->filter + j, part->channel + i / taps, i % taps / job->s, i % job->s), sums + j,
-                   sizeof *sums);
+        for (int64_t j = 0; j < stored; j++)
+            memcpy(at(dw, part->filter + part->known + j, part->channel + i / taps, i % taps / job->s, i % job->s),
+                   sums + j, sizeof *sums);
+}
+
+/* Where the kernel reads gradients and pixels: in place, or copies of the band. */
+static void set_steps(const gradient_job *job, const gradient_part *part, const gradient_band *band, uint8_t *own,
+                      hc_gradient *g) {
+    const hc_window *window = job->window;
+    const int64_t *dy = job->dy->strides, *x = job->x->strides, size = sizeof(float);
+    const int64_t taken = job->n * job->lanes, pixel = job->n * job->x_lanes;
+    const bool dy_stays = job->gradients_in_place && part->count == job->lanes;
+    g->dy = dy_stays ? (const float *)(const void *)at(job->dy, 0, part->filter, band->p, band->q)
+                     : (const float *)(const void *)(own + job->dy_at);
+    g->dy_row = dy_stays ? dy[2] / size : band->columns * taken;
+    g->dy_column = dy_stays ? dy[3] / size : taken;
+    g->dy_step = dy_stays ? dy[0] / size : job->lanes;
+    g->x = (const float *)(const void *)(own + job->x_at);
+    g->x_row = window->stride[0] * job->x_columns * pixel;
+    g->x_column = window->stride[1] * pixel;
+    g->x_step = job->x_lanes;
+    if (job->pixels_in_place) {
+        const int64_t channel = part->filter / job->each * job->depth + part->channel;
+        g->x = (const float *)(const void *)at(job->x, 0, channel, band->p * window->stride[0],
+                                               band->q * window->stride[1]);
+        g->x_row = window->stride[0] * x[2] / size;
+        g->x_column = window->stride[1] * x[3] / size;
+        g->x_step = x[0] / size;
+    }
+    if (job->beside) {
+        g->x_column = job->n * job->together;
+        g->x_step = job->together;
+    }
+    if (!dy_stays)
+        copy_gradients(job, part, band, (float *)(void *)(own + job->dy_at));
+    g->down = band->rows;
+    g->across = band->columns;
+    g->n = job->n;
+    if (job->n == 1) { /* columns, evenly apart, are the inner loop */
+        g->x_step = g->x_column;
+        g->dy_step = g->dy_column;
+    }
+    const bool flat = job->n == 1 || (g->x_column == job->n * g->x_step && g->dy_column == job->n * g->dy_step);
+    if (flat) {
+        g->n *= g->across;
+        g->across = 1;
+    }
 }
 
 static void add_band(const gradient_job *job, const gradient_part *part, const gradient_band *band, uint8_t *own) {
-    int64_t *taps = (int64_t *)(void *)(own + job->taps_at);
+    const int64_t count = job->r * job->s;
     float *sums = (float *)(void *)(own + job->sums_at), *x = (float *)(void *)(own + job->x_at);
-    float *dy = (float *)(void *)(own + job->dy_at);
-    const int64_t stride = job->window->stride[1], pixel = job->n * job->x_lanes, count = job->r * job->s;
-    const bool flat = stride == 1 || job->n == 1; /* the pixels of a row of outputs are evenly apart */
-    hc_gradient g = {.x = x,
-                     .dy = dy,
-                     .tap = taps,
-                     .width = job->lanes,
-                     .down = band->rows,
-                     .across = flat ? 1 : band->columns,
-                     .n = flat ? band->columns * job->n : job->n,
-                     .x_row = job->window->stride[0] * job->x_columns * pixel,
-                     .x_column = stride * pixel,
-                     .x_step = flat ? stride * job->x_lanes : job->x_lanes,
-                     .one = job->one};
-    copy_gradients(job, part, band, dy);
+    hc_gradient g = {.tap = (const int64_t *)(const void *)(own + job->taps_at), .width = job->lanes, .one = job->one};
+    set_steps(job, part, band, own, &g);
     for (int64_t v = 0; v < part->channels; v += job->together) {
         const int64_t channels = hc_min(job->together, part->channels - v);
-        copy_pixels(job, part, band, part->channel + v, channels, x);
+        if (job->beside)
+            copy_beside(job, part, band, part->channel + v, channels, x);
+        else if (job->pixels_in_place)
+            g.x += v ? job->together * job->x->strides[1] / (int64_t)sizeof(float) : 0;
+        else
+            copy_pixels(job, part, band, part->channel + v, channels, x);
         g.taps = channels * count;
         g.c = sums + v * count * job->lanes;
         job->kernel(&g);
@@ -251,16 +323,24 @@ static void gradient_task(void *context, int64_t task, int thread) {
         part.filter = chunk * job->lanes;
         part.count = hc_min(job->lanes, job->filters - part.filter);
     }
+    if (job->gradients_in_place && part.count < job->lanes && (job->one ? job->each : job->filters) >= job->lanes) {
+        part.known = job->lanes - part.count; /* all lanes have filters, some of which the part before stores */
+        part.filter -= part.known;
+        part.count = job->lanes;
+    }
     float *sums = (float *)(void *)(own + job->sums_at);
     memset(sums, 0, (size_t)(part.channels * job->r * job->s * job->lanes) * sizeof *sums);
     if (part.count < job->lanes) /* other lanes are computed and not stored */
         memset(own + job->x_at, 0, (size_t)(job->thread_bytes - job->x_at));
     int64_t *taps = (int64_t *)(void *)(own + job->taps_at);
     const int64_t pixel = job->n * job->x_lanes;
+    const int64_t channel_step = job->beside            ? 1
+                                 : job->pixels_in_place ? job->x->strides[1] / (int64_t)sizeof(float)
+                                                        : job->plane;
     for (int64_t v = 0; v < job->together; v++)
         for (int64_t r = 0; r < job->r; r++)
             for (int64_t s = 0; s < job->s; s++)
-                *taps++ = v * job->plane +
+                *taps++ = v * channel_step +
                           (r * job->window->dilation[0] * job->x_columns + s * job->window->dilation[1]) * pixel;
     for (int64_t p = 0; p < job->down; p += job->rows)
         for (int64_t q = 0; q < job->across; q += job->columns) {
@@ -275,20 +355,78 @@ static int64_t fitting(int64_t size, int64_t reach, int64_t stride) {
     return size <= reach ? 1 : (size - reach) / stride + 1;
 }
 
+static bool is_of_floats(const hc_view *view) {
+    int64_t steps = (intptr_t)view->data;
+    for (int i = 0; i < view->ndim; i++)
+        steps |= view->strides[i];
+    return steps % (int64_t)sizeof(float) == 0;
+}
+
+/* What is read in place. Planes that are multiples of 4 KiB apart would share the same few lines of L1. */
+static void find_places(gradient_job *job) {
+    enum { PAGE = 4096, NEAR = 512 << 10 };
+    const hc_window *window = job->window;
+    const int64_t *x = job->x->strides, *dy = job->dy->strides, size = sizeof(float);
+    const bool is_single = job->r == 1 && job->s == 1 && window->pad_before[0] == 0 && window->pad_before[1] == 0 &&
+                           (job->down - 1) * window->stride[0] < job->height &&
+                           (job->across - 1) * window->stride[1] < job->width;
+    /* from memory, copies that prefetch take less time than a few values of each pixel */
+    const bool is_near = job->n * job->filters * job->down * job->across <= NEAR;
+    job->gradients_in_place = (job->one || is_near) && dy[1] == size && is_of_floats(job->dy);
+    job->pixels_in_place =
+        job->one && is_single && is_of_floats(job->x) && (x[1] == size || (job->n == 1 && x[1] % PAGE != 0));
+    if (is_single && window->stride[0] == 1 && window->stride[1] == 1 && x[2] == job->width * x[3] &&
+        dy[2] == job->across * dy[3] && job->across == job->width && job->down == job->height) {
+        job->width = job->across = job->width * job->height; /* a plane is a row */
+        job->height = job->down = 1;
+        job->beside = job->one && !job->pixels_in_place;
+    }
+}
+
+/* Channels whose sums fit next to those of this many lanes. */
+static int64_t channels_of(const gradient_job *job, int64_t lanes) {
+    return hc_min(job->depth, hc_max(1, SUMS / (job->r * job->s * lanes)));
+}
+
+/* Lanes of chunks of filters that share pixels. A chunk reads all pixels, and each of its parts all gradients: the number
+ * of chunks with the fewest values, as long as there are tasks for all threads. */
+static int64_t broadcast_lanes(const gradient_job *job) {
+    const double gradients = (double)(job->each * job->down * job->across);
+    const double pixels = (double)(job->depth * job->height * job->width);
+    const int64_t groups = job->filters / job->each;
+    /* gradients of one pixel of all images stay in L2 */
+    const int64_t most = hc_max(HC_GRADIENT_WIDE, hc_min(MOST_LANES, SHARED_GRADIENTS / hc_max(1, job->n)));
+    int64_t found = FEW;
+    double least = -1;
+    for (int64_t chunks = hc_ceil_div(job->each, most); chunks <= hc_ceil_div(job->each, HC_GRADIENT_WIDE); chunks++) {
+        const int64_t lanes = hc_round_up(hc_ceil_div(job->each, chunks), FEW);
+        const int64_t parts = hc_ceil_div(job->depth, channels_of(job, lanes));
+        const double values = gradients * (double)parts + pixels * (double)chunks;
+        const bool fills = chunks * parts * groups >= job->n_threads;
+        if (least < 0 || (fills && values < least)) {
+            found = lanes;
+            least = fills ? values : gradients * (double)job->depth + pixels * (double)job->each; /* more than any */
+        }
+    }
+    return found;
+}
+
 /* Sizes of bands, parts and memory. */
 static void divide(gradient_job *job) {
     const hc_window *window = job->window;
     const int64_t size = sizeof(float), taps = job->r * job->s;
     job->one = job->each >= BROADCAST || job->filters == job->each;
-    const bool is_half = job->each <= 3 * FEW && hc_round_up(job->each, FEW) < hc_round_up(job->each, HC_GRADIENT_WIDE);
-    job->lanes = job->one && !is_half ? HC_GRADIENT_WIDE : FEW;
-    job->x_lanes = job->one ? 1 : FEW;
+    find_places(job);
+    const bool beside = job->each == 1 && job->x->strides[1] == size && job->filters >= BESIDE * job->n_threads &&
+                        job->n <= GRADIENTS / BESIDE;
+    job->lanes = job->one ? broadcast_lanes(job) : beside ? BESIDE : FEW;
+    job->x_lanes = job->one ? 1 : job->lanes;
     job->chunks = job->one ? job->filters / job->each * hc_ceil_div(job->each, job->lanes)
                            : hc_ceil_div(job->filters, job->lanes);
-    job->part = hc_min(job->depth, hc_max(1, SUMS / (taps * job->lanes)));
+    job->part = channels_of(job, job->lanes);
     job->parts = hc_ceil_div(job->depth, job->part);
     const int64_t row = hc_max(1, job->across * job->n * job->lanes);
-    const int64_t limit = job->one ? SHARED_GRADIENTS : GRADIENTS;
+    const int64_t limit = job->one ? hc_min(SHARED_PIXELS * job->lanes, SHARED_GRADIENTS) : GRADIENTS;
     const int64_t reach[] = {(job->r - 1) * window->dilation[0] + 1, (job->s - 1) * window->dilation[1] + 1};
     const int64_t pixel = hc_max(1, job->n * job->x_lanes);
     job->columns = hc_min(job->across, row <= limit ? job->across : hc_max(1, limit / (job->n * job->lanes)));
@@ -299,6 +437,11 @@ static void divide(gradient_job *job) {
     job->x_rows = (job->rows - 1) * window->stride[0] + reach[0];
     job->plane = hc_max(1, job->x_rows * job->x_columns * job->n * job->x_lanes);
     job->together = job->one ? hc_min(job->part, hc_max(1, PIXELS / job->plane)) : 1;
+    if (job->pixels_in_place || job->beside)
+        job->together =
+            job->pixels_in_place ? job->part : hc_min(job->part, hc_max(1, PIXELS / hc_max(1, job->columns * job->n)));
+    if (job->pixels_in_place)
+        job->plane = 0;
     job->sums_at = hc_round_up(job->together * taps * (int64_t)sizeof(int64_t), HC_CACHE_LINE);
     job->x_at = job->sums_at + hc_round_up(job->part * taps * job->lanes * size, HC_CACHE_LINE);
     job->dy_at = job->x_at + hc_round_up(job->together * job->plane * size, HC_CACHE_LINE);
@@ -344,7 +487,8 @@ hc_status hc_conv2d_gradient(const hc_run *run, const hc_view *dy, const hc_view
                         .depth = dw->shape[1],
                         .r = dw->shape[2],
                         .s = dw->shape[3],
-                        .each = dw->shape[0] / window->groups};
+                        .each = dw->shape[0] / window->groups,
+                        .n_threads = run->n_threads};
     divide(&job);
     const int64_t tasks = job.chunks * job.parts;
     const int n_threads = (int)hc_min(run->n_threads, tasks);

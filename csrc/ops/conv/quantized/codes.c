@@ -117,9 +117,12 @@ static const float *read_line(const hc_codes *c, int64_t line, float *values) {
                       (int)c->depth, 0);
         return values;
     }
-    for (int64_t w = 0; w < s->width; w++)
-        hc_read_floats(from + w * strides[4], HC_F32, strides[2], c->depth, values + w * c->depth);
-    return values;
+    for (int64_t w = 0; w < s->width; w++, from += strides[4], values += c->depth)
+        if (strides[2] == 4)
+            memcpy(values, from, (size_t)c->depth * sizeof *values);
+        else
+            hc_read_floats(from, HC_F32, strides[2], c->depth, values);
+    return values - s->width * c->depth;
 }
 
 /* Writes the packed codes of line (plane, h) and returns their scale. If all channels were packed together, those of a

@@ -19,7 +19,7 @@ enum { ANSWERS = 16, PART = 64, LONGEST = 65536, LONGEST_WIDE = 256, DECODED = 1
 
 /* Of blocks: maximum number of outputs of a row, and of rows, which stay in L1; a panel is padded to a multiple of
  * LANES. */
-enum { ACROSS = 8, DOWN = 4, LANES = 16 };
+enum { ACROSS = 16, DOWN = 4, LANES = 16 };
 
 typedef struct {
     const hc_convolution *conv;

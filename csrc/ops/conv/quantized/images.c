@@ -5,7 +5,7 @@
 #include "base/threads.h"
 #include "kernels/kernel.h"
 
-enum { PART = 256 /* values that are read at a time */, INFINITE = 0x7f800000 /* bits */ };
+enum { PART = 256 /* values that are read at a time */, LANES = 16, INFINITE = 0x7f800000 /* bits */ };
 
 /* Whether the format has integers with scales: not codebooks or floats, and not formats whose padding would need
  * minima. */
@@ -98,6 +98,9 @@ static void largest_task(void *context, int64_t task, int thread) {
         largest = largest_of((const float *)(const void *)line, values, 0);
     } else if (whole && strides[3] == 4 && strides[2] == 4 * s->width && strides[1] == strides[2] * s->height) {
         largest = largest_of((const float *)(const void *)image + task % s->height * values, values, 0);
+    } else if (whole && strides[1] == 4 && s->channels >= LANES) {
+        for (int64_t w = 0; w < s->width; w++)
+            largest = largest_of((const float *)(const void *)(line + w * strides[3]), s->channels, largest);
     } else if (whole && strides[3] == 4) {
         for (int64_t c = 0; c < s->channels; c++)
             largest = largest_of((const float *)(const void *)(line + c * strides[1]), s->width, largest);

@@ -9,7 +9,6 @@
 #include <string.h>
 
 enum {
-    PART = 256,        /* codes that are converted to floats at a time */
     AT_ONCE = 8 << 10, /* values that a task decodes, a multiple of 8 */
 };
 
@@ -64,18 +63,13 @@ static bool has_whole_floats(const hc_view *x) {
 
 /* Rounds n values with the scale of their image; `to` may be `from`. */
 static void round_values(const hc_rounded *r, const float *from, int64_t n, float scale, float *to) {
-    hc_codes_s8_fn *codes_of = HC_PICK(codes_s8, r->conv->run);
-    int16_t code[PART];
-    for (int64_t i = 0; i < n; i += PART) {
-        const int64_t some = hc_min(PART, n - i);
-        codes_of(from + i, some, scale, HC_PANEL_S16, code);
-        const float by = has_codes(r) ? 1 : scale;
-        for (int64_t j = 0; j < some; j++)
-            to[i + j] = by * (float)code[j];
-        if (by > FLT_MAX / (2 * HC_LINE_LARGEST)) /* the largest code may decode to infinity, which saturates */
-            for (int64_t j = 0; j < some; j++)
-                to[i + j] = to[i + j] > FLT_MAX ? FLT_MAX : to[i + j] < -FLT_MAX ? -FLT_MAX : to[i + j];
-    }
+    HC_PICK(codes_s8, r->conv->run)(from, n, scale, HC_PANEL_F32, to);
+    for (int64_t i = 0; i < n && !has_codes(r); i++)
+        to[i] *= scale;
+    if (!has_codes(r) &&
+        scale > FLT_MAX / (2 * HC_LINE_LARGEST)) /* the largest code may decode to infinity, which saturates */
+        for (int64_t i = 0; i < n; i++)
+            to[i] = to[i] > FLT_MAX ? FLT_MAX : to[i] < -FLT_MAX ? -FLT_MAX : to[i];
 }
 
 /* Line `task` of the current images, with contiguous channels. */
