@@ -333,7 +333,11 @@ const char *hc_gemm_chain_refuses(const hc_product *p) {
     return NULL;
 }
 hc_work hc_gemm_chain_work(const hc_product *p) { return work(p, HC_BEST(gemm_f32, p->run), 1, 1); }
-hc_status hc_gemm_chain_run(const hc_product *product, hc_error *error);
+static hc_status run_chain(const hc_product *p, hc_error *error) {
+    if (hc_is_few_dense(p))
+        return hc_few_dense(p, error);
+    return hc_is_flat(p) ? hc_flat(p, error) : run_gemm(p, false, error);
+}
 
 /* Few weights are decoded as a whole and multiplied as dense ones, without panels of x. */
 static bool has_few_weights(const hc_product *p) {
@@ -359,17 +363,13 @@ static hc_status multiply_decoded(const hc_product *p, hc_error *error) {
     hc_product product = *p;
     product.w = &dense;
     product.w_packed = NULL;
-    const hc_status status = hc_gemm_chain_run(&product, error);
+    const hc_status status = run_chain(&product, error);
     hc_free_aligned(values);
     return status;
 }
 
 hc_status hc_gemm_chain_run(const hc_product *p, hc_error *error) {
-    if (has_few_weights(p))
-        return multiply_decoded(p, error);
-    if (hc_is_few_dense(p))
-        return hc_few_dense(p, error);
-    return hc_is_flat(p) ? hc_flat(p, error) : run_gemm(p, false, error);
+    return has_few_weights(p) ? multiply_decoded(p, error) : run_chain(p, error);
 }
 
 const char *hc_gemm_folded_refuses(const hc_product *p) {
