@@ -231,18 +231,40 @@ static void integer_rows(void *context, int64_t task, int thread) {
     }
 }
 
+/* The sums of 4 neighbours of 8 n values. */
+static void sum_fours(const int8_t *x, int64_t n, int32_t *sums) {
+    const uint64_t bytes = 0x00ff00ff00ff00ffu;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t word;
+        memcpy(&word, x + 8 * i, sizeof word);
+        word ^= 0x8080808080808080u; /* + 128 */
+        word = (word & bytes) + (word >> 8 & bytes);
+        word += word >> 16;
+        sums[2 * i] = (int32_t)(word & 0xffff) - 4 * 128;
+        sums[2 * i + 1] = (int32_t)(word >> 32 & 0xffff) - 4 * 128;
+    }
+}
+
 /* Sums of x over words and over segments. */
 static void add_limbs(const hc_integers_job *job, const int8_t *x, int32_t *start, int32_t *sums) {
+    enum { AT_ONCE = 64 }; /* groups of 8 values */
     const int32_t zero = (int32_t)job->weights.zero;
-    const int64_t codes = 32 / job->weights.bits, segment_words = job->segment / codes;
-    for (int64_t s = 0, word = 0; s < job->segments; s++)
-        for (int64_t i = 0; i < segment_words; i++, word++) {
-            int32_t sum = 0;
-            for (int64_t k = 0; k < codes; k++)
-                sum += x[word * codes + k];
-            start[word] = -zero * sum;
-            sums[s] += sum;
-        }
+    const int64_t words = job->words, segment_words = words * job->segment / job->x_bytes;
+    const bool is_half = job->weights.bits == 4;
+    for (int64_t i = 0; i < job->x_bytes / 8; i += AT_ONCE) {
+        const int64_t n = hc_min(job->x_bytes / 8 - i, AT_ONCE);
+        int32_t fours[2 * AT_ONCE];
+        sum_fours(x + 8 * i, n, fours);
+        for (int64_t j = 0; j < n && is_half; j++)
+            start[i + j] = fours[2 * j] + fours[2 * j + 1];
+        if (!is_half)
+            memcpy(start + 2 * i, fours, (size_t)n * 2 * sizeof *fours);
+    }
+    for (int64_t s = 0; s < job->segments; s++)
+        for (int64_t i = s * segment_words; i < (s + 1) * segment_words; i++)
+            sums[s] += start[i];
+    for (int64_t i = 0; i < words; i++)
+        start[i] *= -zero;
 }
 
 /* Decodes vector v and stores its limbs, their sums, and its scales; memory has 3 x padded bytes. */
