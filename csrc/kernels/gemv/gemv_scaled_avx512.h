@@ -277,7 +277,7 @@ static __attribute__((noinline)) void turn_codes(const hc_gemv_scaled_args *args
 }
 
 /* Independent sums of a line: a sum waits for the one before. */
-INLINE int chains_of(int n_lines) { return n_lines == 1 ? 4 : n_lines == 2 ? 2 : 1; }
+INLINE int chains_of(int n_lines) { return n_lines == 1 ? 2 : 1; }
 
 /* Adds the products of n words, 4 or more, with each line. */
 INLINE void add_words(const __m512i *turned, int64_t n, const int8_t *const *x, int64_t at, __m512i form, int bits,
@@ -353,9 +353,8 @@ INLINE void turned_rows(const hc_gemv_scaled_args *args, const hc_code_loader *l
                 const int32_t minus = -x_sums[hc_min(line, args->n_lines - 1) * args->ld_scales];
                 sum[line * chains] = args->zeros ? _mm512_mullo_epi32(zeros[s], _mm512_set1_epi32(minus))
                                                  : _mm512_set1_epi32(minus * args->zero);
-#pragma GCC unroll 4
-                for (int i = 1; i < chains; i++)
-                    sum[line * chains + i] = _mm512_setzero_si512();
+                if (chains == 2)
+                    sum[1] = _mm512_setzero_si512();
             }
             for (int64_t word = (first + s) * words, end = word + words; word < end; word += part) {
                 const int64_t reg = word / 16;
@@ -364,10 +363,8 @@ INLINE void turned_rows(const hc_gemv_scaled_args *args, const hc_code_loader *l
                 add_words(turned + word % 16, part, x, reg * 512 / bits + word % 16 * 4, form, bits, tabled, n_lines,
                           sum);
             }
-            for (int line = 0; line < n_lines && chains > 1; line++)
-                sum[line] = chains == 2
-                                ? _mm512_add_epi32(sum[line * 2], sum[line * 2 + 1])
-                                : _mm512_add_epi32(_mm512_add_epi32(sum[0], sum[1]), _mm512_add_epi32(sum[2], sum[3]));
+            if (chains == 2)
+                sum[0] = _mm512_add_epi32(sum[0], sum[1]);
             const __m512i factor = _mm512_cvtps_epi32(scales[s]);
 #pragma GCC unroll 8
             for (int line = 0; line < n_lines; line++) {

@@ -168,7 +168,7 @@ static void folded_block(const hc_integers_job *job, hc_gemv_dots_args *args, in
     const bool has_sums = job->folded || job->turned;
     const int limbs = job->n_signed_limbs, joined = has_sums ? limbs : 1;
     const int64_t lines = job->n_vectors * limbs;
-    int64_t sums[HC_INTEGERS_LINES][HC_INTEGERS_ROWS] = {0}, of_rows[HC_INTEGERS_ROWS][HC_INTEGERS_LINES];
+    int64_t sums[HC_INTEGERS_LINES][HC_INTEGERS_ROWS], of_rows[HC_INTEGERS_ROWS][HC_INTEGERS_LINES];
     float scales[HC_INTEGERS_ROWS] = {0}, y[HC_INTEGERS_ROWS];
     args->ld = job->padded_segments;
     if (job->folded)
@@ -187,7 +187,7 @@ static void folded_block(const hc_integers_job *job, hc_gemv_dots_args *args, in
             for (int64_t v = 0; v < job->n_vectors; v++)
                 of_rows[i][v * limbs] = folded_sum(job, &row, v, scratch);
         }
-        for (int64_t line = 0; line < lines; line++)
+        for (int64_t line = 0; line < lines; line += has_sums ? 1 : limbs)
             sums[line][i] = of_rows[i][line];
         scales[i] = weights->form.second ? row.row_scale : row.scales[0];
     }
