@@ -1,4 +1,4 @@
-/* gemv_scaled with few lines: 4 rows at a time, whose 32-bit lanes of sums are added until every 128 bits of codes have one sum per
+/* gemv_scaled: 4 rows at a time, whose 32-bit lanes of sums are added until every 128 bits of codes have one sum per
  * row. Two such quads are 8 rows of a segment in lanes, and each lane is the chain of its row. The part of the zero is
  * subtracted from whole segments. Products of bytes of 64 or more, which vpmaddubsw would saturate, are widened.
  */
@@ -210,29 +210,23 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, code_kind kind, int n_l
 }
 
 INLINE void of_lines(const hc_gemv_scaled_args *args, code_kind kind) {
-    args->n_lines == 1 ? gemv_scaled(args, kind, 1) : gemv_scaled(args, kind, 2);
+    args->n_lines == 1   ? gemv_scaled(args, kind, 1)
+    : args->n_lines == 2 ? gemv_scaled(args, kind, 2)
+                         : gemv_scaled(args, kind, 4);
 }
 
 #include "kernels/gemv/gemv_turned_avx2.h"
 
-enum { LEAST_TURNED = 3 }; /* lines */
-
-static void turned(const hc_gemv_scaled_args *args) {
-    args->bits == 4 && args->table ? turned_table(args)
-    : args->bits == 4              ? turned_nibbles(args)
-    : args->is_small               ? turned_small(args)
-                                   : turned_bytes(args);
-}
-
 void hc_gemv_scaled_avx2(const hc_gemv_scaled_args *args) {
-    args->n_lines >= LEAST_TURNED    ? turned(args)
-    : args->bits == 4 && args->table ? of_lines(args, TABLED)
-    : args->bits == 4                ? of_lines(args, NIBBLES)
-    : args->is_small                 ? of_lines(args, SMALL)
-                                     : of_lines(args, BYTES);
+    args->bits == 4 && args->table ? of_lines(args, TABLED)
+    : args->bits == 4              ? of_lines(args, NIBBLES)
+    : args->is_small               ? of_lines(args, SMALL)
+                                   : of_lines(args, BYTES);
 }
 
-void hc_gemv_scaled_zeros_avx2(const hc_gemv_scaled_args *args) { turned(args); }
+void hc_gemv_scaled_zeros_avx2(const hc_gemv_scaled_args *args) {
+    args->bits == 4 ? turned_nibbles(args) : turned_bytes(args);
+}
 
 void hc_gemv_turned_avx2(const hc_gemv_scaled_args *args) {
     memset(args->sums, 0, (size_t)args->n_lines * 16 * sizeof *args->sums);

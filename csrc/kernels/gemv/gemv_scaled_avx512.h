@@ -213,8 +213,9 @@ INLINE void add_chains(const hc_gemv_scaled_args *args, const uint8_t *const *fr
 
 /* The chains of a chunk. Not inlined, since they are the same for all codes. */
 #define CHAINS(slices, more, has_zeros)                                                                                \
-    (n_lines == 1 ? add_chains(args, from, first, n, slices, more, 1, has_zeros, parts, acc)                           \
-                  : add_chains(args, from, first, n, slices, more, 2, has_zeros, parts, acc))
+    (n_lines == 1   ? add_chains(args, from, first, n, slices, more, 1, has_zeros, parts, acc)                         \
+     : n_lines == 2 ? add_chains(args, from, first, n, slices, more, 2, has_zeros, parts, acc)                         \
+                    : add_chains(args, from, first, n, slices, more, 4, has_zeros, parts, acc))
 static __attribute__((noinline)) void add_all_chains(const hc_gemv_scaled_args *args, const uint8_t *const *from,
                                                      int64_t first, int64_t n, int n_lines, const hc_parts *parts,
                                                      __m512 *acc) {
@@ -256,7 +257,7 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, const hc_code_loader *l
 }
 
 /* From three lines on, the words of codes are transposed, once for all lines. A lane is then a row from the start, and
- * no sums are added across lanes. */
+ * no sums are added across lanes. Four lines of short segments are faster without (Zen 4, 2026-11). */
 
 /* Register `reg` of the codes of each row, of which the rows have `left` bytes: 16 words with the rows in lanes. */
 static __attribute__((noinline)) void turn_codes(const hc_gemv_scaled_args *args, const hc_code_loader *loader,
@@ -413,9 +414,10 @@ INLINE void turned_lines(const hc_gemv_scaled_args *args, const hc_code_loader *
 
 INLINE void gemv_scaled_bits(const hc_gemv_scaled_args *args, const hc_code_loader *loader, int bits, bool tabled,
                              bool is_small, bool has_zeros) {
-    args->n_lines == 1   ? gemv_scaled(args, loader, bits, tabled, is_small, has_zeros, 1)
-    : args->n_lines == 2 ? gemv_scaled(args, loader, bits, tabled, is_small, has_zeros, 2)
-                         : turned_lines(args, loader, bits, tabled);
+    args->n_lines == 1                       ? gemv_scaled(args, loader, bits, tabled, is_small, has_zeros, 1)
+    : args->n_lines == 2                     ? gemv_scaled(args, loader, bits, tabled, is_small, has_zeros, 2)
+    : args->n_lines == 4 && args->words < 16 ? gemv_scaled(args, loader, bits, tabled, is_small, has_zeros, 4)
+                                             : turned_lines(args, loader, bits, tabled);
 }
 
 #endif

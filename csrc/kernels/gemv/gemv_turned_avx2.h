@@ -1,5 +1,6 @@
 /* Words of 8 rows are transposed, once for all lines of x, so that a lane is a row and no sums are added across lanes.
  * int16 holds the products of four words of nibbles, and of two words of other codes below 64; bytes are widened.
+ * For segments of gemv_scaled without zero points, sums across lanes are faster, also for 8 lines (Zen 4, 2026-11).
  * Included by gemv_scaled_avx2.c, whose codes it loads.
  */
 #ifndef HC_GEMV_TURNED_AVX2_H
@@ -166,8 +167,6 @@ INLINE void turned_rows(const hc_gemv_scaled_args *args, int first, code_kind ki
         turned_rows(args, ROWS, kind, folds);                                                                          \
     }
 TURNED(turned_nibbles, NIBBLES, false)
-TURNED(turned_table, TABLED, false)
-TURNED(turned_small, SMALL, false)
 TURNED(turned_bytes, BYTES, false)
 TURNED(folded_small, SMALL, true)
 TURNED(folded_bytes, BYTES, true)

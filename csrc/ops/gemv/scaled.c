@@ -130,7 +130,7 @@ void hc_integers_scaled_plan(hc_integers_job *job, const hc_run *run) {
     if (!reads_scaled(job))
         return;
     if (form->has_zero_points) {
-        if (!job->weights.unpacks)
+        if (!job->weights.unpacks && job->n_vectors >= HC_BEST(gemv_scaled_zeros, run)->nr)
             use_scaled(job, HC_BEST(gemv_scaled_zeros, run), HC_PICK(gemv_scaled_zeros, run));
         return;
     }
@@ -158,7 +158,7 @@ void hc_integers_turned_plan(hc_integers_job *job, const hc_run *run) {
     job->scaled_lines = kernel->mr;
     const int64_t most = INT32_MAX / (job->segment << bits);
     job->most = most;
-    if (!job->turned || most < 1) {
+    if (!job->turned || most < 1 || job->n_vectors * job->n_signed_limbs < kernel->nr) {
         job->turned = NULL;
         job->is_packed = false;
     }
