@@ -253,10 +253,35 @@ static inline hc_stored_group load_group(const hc_format *format, const hc_store
     return (hc_stored_group){scale, 1};
 }
 
+/* 4-bit codes with zero points: the values of a group are 16 of the integers -15 to 15, times its scale. */
+static int64_t shifted_nibbles(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                               const hc_tile *tile, float *to, int64_t ld) {
+    enum { MOST = 15 };
+    float integers[2 * MOST + 1];
+    for (int i = 0; i <= 2 * MOST; i++)
+        integers[i] = (float)(i - MOST);
+    for (int64_t i = 0; i < tile->rows; i++, to += ld) {
+        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        const uint8_t *zeros = hc_part(components, HC_ZERO_POINTS, tile->first_row + i);
+        const hc_stored_row row = {.scales = hc_part(components, HC_SCALES, tile->first_row + i)};
+        for (int64_t c = tile->first_column, last = c + tile->columns, end; c < last; c = end) {
+            const int64_t g = c / geometry->group;
+            const float *from = integers + MOST - (zeros[g / 2] >> g % 2 * 4 & 15);
+            const hc_table16 table =
+                simd_scaled_entries(from, HC_BY_TABLE16, false, 1, load_group(format, &row, g).scale);
+            end = hc_min((g + 1) * geometry->group, last);
+            simd_lookup4(codes + c / 2, end - c, table, to + c - tile->first_column);
+        }
+    }
+    return HC_DONE;
+}
+
 static int64_t values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                       const hc_tile *tile, float *to, int64_t ld) {
     if (int_is_symmetric(format) && reads_stored(format, geometry, tile))
         return stored_integers(format, geometry, components, tile, true, false, to, ld);
+    if (!int_is_symmetric(format) && format->bits == 4 && reads_stored(format, geometry, tile))
+        return shifted_nibbles(format, geometry, components, tile, to, ld);
     return decode_values(format, geometry, components, tile, to, ld);
 }
 

@@ -4,9 +4,16 @@
 #define HC_DOTS_AVX512VNNI_H
 
 #include <immintrin.h>
+#include <stdint.h>
 
 static inline __attribute__((always_inline)) __m512i dot(__m512i sum, __m512i a_u8, __m512i b_s8) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a_u8), "v"(b_s8));
+    return sum;
+}
+
+/* The same 4 bytes of b for each sum. */
+static inline __attribute__((always_inline)) __m512i dot_each(__m512i sum, __m512i a_u8, const int8_t *b_s8) {
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(a_u8), "m"(*(const int8_t (*)[4])b_s8));
     return sum;
 }
 

@@ -10,8 +10,9 @@ enum {
     HC_GEMV_ROWS = 4,
     HC_GEMV_VECTORS = 4,
     HC_GEMV_LINES = 4,
+    HC_GEMV_TURNED_LINES = 8,
     HC_GEMV_SCALED_BYTES = 32 << 10
-}; /* rows of every call; maximum of vectors and of lines; scratch of gemv_scaled */
+}; /* rows of every call; maximum of vectors and of lines; lines of gemv_scaled if its mr is as many; its scratch */
 
 typedef struct {
     int bits;   /* 4, 8 or 32; gemv_rows: or 16, float16 (exponent_bits 5) or bfloat16 (8) */
@@ -84,24 +85,6 @@ typedef struct {
 } hc_gemv_folded_args;
 typedef void hc_gemv_folded_fn(const hc_gemv_folded_args *args);
 
-/* gemv_folded_bytes: the same for codes of one byte and integer factors of up to 16 bits, one per group of `words` words
- * of codes, 4, 8 or a multiple of 16. x is in order, and start has a quarter as many words. There is no scalar kernel:
- * gemv_dots and gemv_sum are the definition. Budget: the caller chooses `most`, registers whose products fit the 16
- * lanes of int32. is_small: the dot products of words, and the factors, fit int16. */
-typedef struct {
-    int flip, words;
-    bool is_small;
-    int64_t row_bytes, most; /* most: a multiple of 4 */
-    const uint8_t *codes;
-    const float *factors; /* (groups rounded up to 16) */
-    int n_lines;          /* 1, 2 or 4 */
-    int64_t x_bytes;
-    const int8_t *x;
-    const int32_t *start;
-    int64_t *sums;
-} hc_gemv_folded_bytes_args;
-typedef void hc_gemv_folded_bytes_fn(const hc_gemv_folded_bytes_args *args);
-
 /* gemv_chain: out[i] = fmaf(float(x_scales[s] * scales[i * ld + s]), float(dot_i(s)), out[i]), s ascending from +0, for
  * 16 rows. dot_i(s) is dots[i * ld + s] - corrections[s] modulo 2^32. If corrections is NULL, dots holds float32. ld is
  * a multiple of 16, and ld values of every row may be read. */
@@ -124,7 +107,8 @@ typedef void hc_gemv_minima_fn(int64_t n, int64_t ld, int64_t n_lines, const flo
 typedef void hc_gemv_minima_halves_fn(int64_t n, int64_t ld, int64_t n_lines, const float *x_scales, const float *sums,
                                       const uint8_t *const *rows, float *out);
 
-/* gemv_scaled: gemv_dots followed by gemv_chain, for up to 16 rows and 1, 2 or 4 lines of x: out[line * 16 + row]. A
+/* gemv_scaled: gemv_dots followed by gemv_chain, for up to 16 rows and 1, 2 or 4 lines of x, or any number up to the
+ * kernel's mr: out[line * 16 + row]. A
  * segment has 4, 8, 16 or 32 words and a float16 or float32 scale; start[w] = -zero * sum of x over word w. There is no
  * scalar kernel: gemv_dots and gemv_chain are the definition. Budget: |x| <= 128. So the sum of a word of 4-bit codes,
  * less their zero, is at most 15360, and two such sums fit int16 (so are entries of a table, which are at most 30). The sum of a
@@ -132,6 +116,9 @@ typedef void hc_gemv_minima_halves_fn(int64_t n, int64_t ld, int64_t n_lines, co
  *
  * gemv_scaled_zeros: dots less zeros[row * ld_zeros + s] * x_sums[line * ld_scales + s], for codes without a table; start
  * is 0. The zero points are integers of 0 to 255, and sums stay inside int32.
+ *
+ * gemv_turned: sums[line * 16 + row], in int64, of dots times scales that are integers, as float32; without x_scales and
+ * zeros. Bytes. Budget: `most` segments of products fit int32. gemv_turned_packed: the same for packed codes.
  *
  * gemv_scaled_packed: gemv_scaled for packed codes of 2 to 7 bits. `words` counts the words that the codes fill as
  * bytes, and x is in the order of bytes. There is no scalar kernel: gemv_unpack followed by gemv_scaled is the
@@ -155,6 +142,7 @@ typedef struct {
     int zero;              /* of gemv_scaled: of a code after the flip */
     float *out;            /* all 16 rows are written */
     void *scratch;         /* HC_GEMV_SCALED_BYTES, aligned to a cache line */
+    int64_t most, *sums;   /* of gemv_turned */
 } hc_gemv_scaled_args;
 typedef void hc_gemv_scaled_fn(const hc_gemv_scaled_args *args);
 

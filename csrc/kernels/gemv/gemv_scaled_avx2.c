@@ -215,9 +215,20 @@ INLINE void of_lines(const hc_gemv_scaled_args *args, code_kind kind) {
                          : gemv_scaled(args, kind, 4);
 }
 
+#include "kernels/gemv/gemv_turned_avx2.h"
+
 void hc_gemv_scaled_avx2(const hc_gemv_scaled_args *args) {
     args->bits == 4 && args->table ? of_lines(args, TABLED)
     : args->bits == 4              ? of_lines(args, NIBBLES)
     : args->is_small               ? of_lines(args, SMALL)
                                    : of_lines(args, BYTES);
+}
+
+void hc_gemv_scaled_zeros_avx2(const hc_gemv_scaled_args *args) {
+    args->bits == 4 ? turned_nibbles(args) : turned_bytes(args);
+}
+
+void hc_gemv_turned_avx2(const hc_gemv_scaled_args *args) {
+    memset(args->sums, 0, (size_t)args->n_lines * 16 * sizeof *args->sums);
+    args->is_small ? folded_small(args) : folded_bytes(args);
 }

@@ -12,7 +12,7 @@
 /* CHUNK: registers of codes per row whose parts are computed before the chains use them (Zen 4, 2026-11). AHEAD_BYTES:
  * distance of the prefetch in codes. Every line is prefetched: without the last lines, rows of 288 bytes took twice as
  * long (Zen 5). */
-enum { ROWS = 16, QUADS = 4, CHUNK = 32, AHEAD_BYTES = 8192 };
+enum { ROWS = 16, QUADS = 4, CHUNK = 32, AHEAD_BYTES = 8192, MOST_LINES = HC_GEMV_TURNED_LINES };
 
 typedef __m512i hc_parts[CHUNK][QUADS]; /* of one line of x */
 _Static_assert(HC_GEMV_LINES * sizeof(hc_parts) <= HC_GEMV_SCALED_BYTES, "scratch");
@@ -275,11 +275,168 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, const hc_code_loader *l
         _mm512_storeu_ps(args->out + ROWS * line, acc[line]);
 }
 
+/* From three lines on, the words of codes are transposed, once for all lines. A lane is then a row from the start, and
+ * no sums are added across lanes. Four lines of short segments are faster without (Zen 4, 2026-11). */
+
+/* Register `reg` of the codes of each row, of which the rows have `left` bytes: 16 words with the rows in lanes. */
+static __attribute__((noinline)) void turn_codes(const hc_gemv_scaled_args *args, const hc_code_loader *loader,
+                                                 const uint8_t *const *codes, int64_t reg, int64_t left,
+                                                 __m512i *turned) {
+    const int64_t ahead = rows_ahead(args) * args->code_stride;
+    __m512 words[ROWS];
+#pragma GCC unroll 16
+    for (int row = 0; row < ROWS; row++) {
+        const uint8_t *from = codes[row] + reg * loader->bytes;
+        _mm_prefetch(from + ahead, _MM_HINT_T1);
+        words[row] = _mm512_castsi512_ps(load_codes(loader, from, left));
+    }
+    lanes_transpose(words);
+#pragma GCC unroll 16
+    for (int row = 0; row < ROWS; row++)
+        turned[row] = _mm512_castps_si512(words[row]);
+}
+
+/* Independent sums of a line: a sum waits for the one before. */
+INLINE int chains_of(int n_lines) { return n_lines == 1 ? 2 : 1; }
+
+/* Adds the products of n words, 4 or more, with each line. */
+INLINE void add_words(const __m512i *turned, int64_t n, const int8_t *const *x, int64_t at, __m512i form, int bits,
+                      bool tabled, int n_lines, __m512i *sum) {
+    const __m512i nibbles = _mm512_set1_epi8(15);
+    for (int64_t w = 0; w < n; w += 4, at += 16)
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            const __m512i stored = turned[w + i];
+            __m512i low = _mm512_xor_si512(stored, form), high = low;
+            if (tabled) {
+                low = _mm512_shuffle_epi8(form, _mm512_and_si512(stored, nibbles));
+                high = _mm512_shuffle_epi8(form, _mm512_and_si512(_mm512_srli_epi16(stored, 4), nibbles));
+            } else if (bits == 4) { /* (codes & 15) ^ flip */
+                low = _mm512_ternarylogic_epi32(stored, nibbles, form, 0x6a);
+                high = _mm512_ternarylogic_epi32(_mm512_srli_epi16(stored, 4), nibbles, form, 0x6a);
+            }
+#pragma GCC unroll 8
+            for (int line = 0; line < n_lines; line++) {
+                __m512i *chain = sum + line * chains_of(n_lines) + i % chains_of(n_lines);
+                *chain = dot_each(*chain, low, x[line] + at + 4 * i);
+                if (bits == 4)
+                    *chain = dot_each(*chain, high, x[line] + at + 4 * i + 64);
+            }
+        }
+}
+
+/* Adds 16 rows of int32 to int64 sums, and returns 0. */
+INLINE __m512i keep_sums(__m512i sum, int64_t *to) {
+    const __m512i low = _mm512_cvtepi32_epi64(_mm512_castsi512_si256(sum));
+    const __m512i high = _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64(sum, 1));
+    _mm512_storeu_si512(to, _mm512_add_epi64(_mm512_loadu_si512(to), low));
+    _mm512_storeu_si512(to + 8, _mm512_add_epi64(_mm512_loadu_si512(to + 8), high));
+    return _mm512_setzero_si512();
+}
+
+/* n_lines: at least those of args; the last one is then multiplied again. folds: scales are integers, and so are the
+ * sums, of gemv_turned. */
+INLINE void turned_rows(const hc_gemv_scaled_args *args, const hc_code_loader *loader, int bits, bool tabled,
+                        bool folds, int n_lines) {
+    const __m512i form = tabled ? _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)args->table))
+                                : _mm512_set1_epi8((char)args->flip);
+    const int64_t words = args->words, part = hc_min(words, 16),
+                  row_bytes = args->segments * words * loader->bytes / 16;
+    const uint8_t *codes[ROWS], *from[ROWS];
+    const int8_t *x[MOST_LINES];
+    __m512i *turned = args->scratch;
+    __m512i acc[MOST_LINES]; /* of floats, or of integers since they were kept */
+    int64_t held = 0;
+    const int chains = chains_of(n_lines);
+    for (int i = 0; i < ROWS; i++) {
+        codes[i] = args->codes + hc_min(i, args->n_rows - 1) * args->code_stride;
+        from[i] = args->scales + hc_min(i, args->n_rows - 1) * args->scale_stride;
+    }
+#pragma GCC unroll 8
+    for (int line = 0; line < n_lines; line++) {
+        x[line] = args->x + hc_min(line, args->n_lines - 1) * args->x_bytes;
+        acc[line] = _mm512_setzero_si512();
+    }
+    for (int64_t first = 0; first < args->segments; first += 16) {
+        const int64_t steps = hc_min(args->segments - first, 16);
+        __m512 scales[16];
+        __m512i zeros[16];
+        load_scales(args, from, first, (__mmask16)(0xffffu >> (16 - steps)), scales);
+        if (args->zeros)
+            load_zeros(args, first, steps, zeros);
+        for (int64_t s = 0; s < steps; s++) {
+            const int32_t *x_sums = args->x_sums + first + s;
+            const float *x_scales = folds ? NULL : args->x_scales + first + s;
+            __m512i sum[MOST_LINES];
+#pragma GCC unroll 8
+            for (int line = 0; line < n_lines; line++) {
+                const int32_t minus = -x_sums[hc_min(line, args->n_lines - 1) * args->ld_scales];
+                sum[line * chains] = args->zeros ? _mm512_mullo_epi32(zeros[s], _mm512_set1_epi32(minus))
+                                                 : _mm512_set1_epi32(minus * args->zero);
+                if (chains == 2)
+                    sum[1] = _mm512_setzero_si512();
+            }
+            for (int64_t word = (first + s) * words, end = word + words; word < end; word += part) {
+                const int64_t reg = word / 16;
+                if (word % 16 == 0)
+                    turn_codes(args, loader, codes, reg, row_bytes - reg * loader->bytes, turned);
+                add_words(turned + word % 16, part, x, reg * 512 / bits + word % 16 * 4, form, bits, tabled, n_lines,
+                          sum);
+            }
+            if (chains == 2)
+                sum[0] = _mm512_add_epi32(sum[0], sum[1]);
+            const __m512i factor = _mm512_cvtps_epi32(scales[s]);
+#pragma GCC unroll 8
+            for (int line = 0; line < n_lines; line++) {
+                if (folds) {
+                    acc[line] = _mm512_add_epi32(acc[line], _mm512_mullo_epi32(sum[line], factor));
+                    continue;
+                }
+                const float x_scale = x_scales[hc_min(line, args->n_lines - 1) * args->ld_scales];
+                const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(x_scale), scales[s]);
+                acc[line] = _mm512_castps_si512(
+                    _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sum[line]), _mm512_castsi512_ps(acc[line])));
+            }
+            if (folds && ++held == args->most) {
+                held = 0;
+#pragma GCC unroll 8
+                for (int line = 0; line < n_lines; line++)
+                    if (line < args->n_lines)
+                        acc[line] = keep_sums(acc[line], args->sums + ROWS * line);
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int line = 0; line < n_lines; line++) {
+        if (line < args->n_lines && folds)
+            keep_sums(acc[line], args->sums + ROWS * line);
+        else if (line < args->n_lines)
+            _mm512_storeu_ps(args->out + ROWS * line, _mm512_castsi512_ps(acc[line]));
+    }
+}
+
+INLINE void turned_sums(const hc_gemv_scaled_args *args, const hc_code_loader *loader) {
+    for (int i = 0; i < args->n_lines * ROWS; i++)
+        args->sums[i] = 0;
+    args->n_lines == 1   ? turned_rows(args, loader, 8, false, true, 1)
+    : args->n_lines == 2 ? turned_rows(args, loader, 8, false, true, 2)
+    : args->n_lines <= 4 ? turned_rows(args, loader, 8, false, true, 4)
+    : args->n_lines <= 6 ? turned_rows(args, loader, 8, false, true, 6)
+                         : turned_rows(args, loader, 8, false, true, MOST_LINES);
+}
+
+INLINE void turned_lines(const hc_gemv_scaled_args *args, const hc_code_loader *loader, int bits, bool tabled) {
+    args->n_lines <= 4   ? turned_rows(args, loader, bits, tabled, false, 4)
+    : args->n_lines <= 6 ? turned_rows(args, loader, bits, tabled, false, 6)
+                         : turned_rows(args, loader, bits, tabled, false, MOST_LINES);
+}
+
 INLINE void gemv_scaled_bits(const hc_gemv_scaled_args *args, const hc_code_loader *loader, int bits, bool tabled,
                              bool is_small, bool has_zeros) {
-    args->n_lines == 1   ? gemv_scaled(args, loader, bits, tabled, is_small, has_zeros, 1)
-    : args->n_lines == 2 ? gemv_scaled(args, loader, bits, tabled, is_small, has_zeros, 2)
-                         : gemv_scaled(args, loader, bits, tabled, is_small, has_zeros, 4);
+    args->n_lines == 1                       ? gemv_scaled(args, loader, bits, tabled, is_small, has_zeros, 1)
+    : args->n_lines == 2                     ? gemv_scaled(args, loader, bits, tabled, is_small, has_zeros, 2)
+    : args->n_lines == 4 && args->words < 16 ? gemv_scaled(args, loader, bits, tabled, is_small, has_zeros, 4)
+                                             : turned_lines(args, loader, bits, tabled);
 }
 
 #endif

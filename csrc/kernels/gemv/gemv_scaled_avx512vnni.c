@@ -1,4 +1,4 @@
-/* gemv_scaled and gemv_scaled_zeros for codes of 8 and of 4 bits. */
+/* gemv_scaled, gemv_scaled_zeros and gemv_turned for codes of 8 and of 4 bits. */
 #include "kernels/gemv/gemv_halves_avx512.h"
 #include "kernels/kernel.h"
 
@@ -29,3 +29,5 @@ void hc_gemv_scaled_zeros_avx512vnni(const hc_gemv_scaled_args *args) {
     args->bits == 4 ? gemv_scaled_bits(args, &bytes, 4, false, true, true)
                     : gemv_scaled_bits(args, &bytes, 8, false, false, true);
 }
+
+void hc_gemv_turned_avx512vnni(const hc_gemv_scaled_args *args) { turned_sums(args, &(hc_code_loader){64}); }

@@ -1,4 +1,4 @@
-/* gemv_scaled_packed: eight codes are `bits` bytes. vpermb copies those bytes to 64-bit lanes, and vpmultishiftqb moves
+/* gemv_scaled_packed and gemv_turned_packed: eight codes are `bits` bytes. vpermb copies those bytes to 64-bit lanes, and vpmultishiftqb moves
  * every code's bits to a byte, as in gemv_unpack, but without writing the bytes to memory.
  */
 #include "kernels/gemv/gemv_halves_avx512.h"
@@ -18,14 +18,23 @@ INLINE __m512i load_codes(const hc_code_loader *loader, const uint8_t *codes, in
 
 #include "kernels/gemv/gemv_scaled_avx512.h"
 
-void hc_gemv_scaled_packed_avx512vbmi(const hc_gemv_scaled_args *args) {
+static hc_code_loader make_loader(const hc_gemv_scaled_args *args) {
     const uint64_t each = 0x0101010101010101, steps = 0x0706050403020100, bits = (uint64_t)args->bits;
     const __m512i lanes = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
     const __m512i lane_bytes = _mm512_mullo_epi64(lanes, _mm512_set1_epi64((int64_t)(each * bits)));
-    const hc_code_loader loader = {.bytes = 8 * args->bits,
-                                   .place = _mm512_add_epi8(lane_bytes, _mm512_set1_epi64((int64_t)steps)),
-                                   .shift = _mm512_set1_epi64((int64_t)(steps * bits)),
-                                   .mask = _mm512_set1_epi8((char)((1 << bits) - 1))};
+    return (hc_code_loader){.bytes = 8 * args->bits,
+                            .place = _mm512_add_epi8(lane_bytes, _mm512_set1_epi64((int64_t)steps)),
+                            .shift = _mm512_set1_epi64((int64_t)(steps * bits)),
+                            .mask = _mm512_set1_epi8((char)((1 << bits) - 1))};
+}
+
+void hc_gemv_scaled_packed_avx512vbmi(const hc_gemv_scaled_args *args) {
+    const hc_code_loader loader = make_loader(args);
     args->bits <= 6 ? gemv_scaled_bits(args, &loader, 8, false, true, false)
                     : gemv_scaled_bits(args, &loader, 8, false, false, false);
+}
+
+void hc_gemv_turned_packed_avx512vbmi(const hc_gemv_scaled_args *args) {
+    const hc_code_loader loader = make_loader(args);
+    turned_sums(args, &loader);
 }

@@ -45,6 +45,10 @@ void hc_gemv_scales_avx512(const uint8_t *stored, int kind, float factor, int64_
             const __m512i words = _mm512_permutexvar_epi32(_mm512_srli_epi32(lanes, 3), _mm512_castsi128_si512(codes));
             value = _mm512_permutexvar_ps(_mm512_srlv_epi32(words, shifts), table);
         }
-        _mm512_mask_storeu_ps(out + i, mask, _mm512_mul_ps(value, _mm512_set1_ps(factor)));
+        value = _mm512_mul_ps(value, _mm512_set1_ps(factor));
+        if (left >= 16) /* masked stores are slow */
+            _mm512_storeu_ps(out + i, value);
+        else
+            _mm512_mask_storeu_ps(out + i, mask, value);
     }
 }

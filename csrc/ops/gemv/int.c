@@ -15,14 +15,15 @@
 #include <math.h>
 #include <string.h>
 
-enum { SEGMENT = 1024, LONGEST = 65536, MAX_LINES = 8 * 4 };
+enum { SEGMENT = 1024, LONGEST = 65536 };
 
 /* Places the scratch memory of a thread from `memory` on. With memory NULL it only returns the bytes. */
 static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
     const int64_t line = job->padded_segments * (int64_t)sizeof(float), limbs = job->n_signed_limbs * line;
-    const int64_t grouped = job->kind == HC_ORDER_GROUPED ? HC_INTEGERS_ROWS * line : 0;
-    const int64_t rows = job->scaled && job->weights.unpacks && !job->is_packed ? HC_INTEGERS_ROWS : 1;
-    const int64_t row_at = job->scaled ? HC_GEMV_SCALED_BYTES : 0;
+    const int64_t grouped = job->kind == HC_ORDER_GROUPED || job->turned ? HC_INTEGERS_ROWS * line : 0;
+    const bool reads_rows = job->scaled || job->turned;
+    const int64_t rows = reads_rows && job->weights.unpacks && !job->is_packed ? HC_INTEGERS_ROWS : 1;
+    const int64_t row_at = reads_rows ? HC_GEMV_SCALED_BYTES : 0;
     const int64_t dots_at = row_at + rows * hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
     const int64_t corrections_at = dots_at + job->n_vectors * limbs, ones_at = corrections_at + limbs;
     const int64_t scales_at = ones_at + line, values_at = scales_at + grouped;
@@ -139,7 +140,7 @@ static void grouped_block(const hc_integers_job *job, hc_gemv_dots_args *args, i
 
 /* FOLDED directly from storage: S of every row and line, a few lines at a time as above. */
 static void folded_sums(const hc_integers_job *job, int64_t block, int64_t n_rows,
-                        int64_t sums[HC_INTEGERS_ROWS][MAX_LINES]) {
+                        int64_t sums[HC_INTEGERS_ROWS][HC_INTEGERS_LINES]) {
     const hc_gemv_weights *weights = &job->weights;
     const hc_components *components = weights->packed->components;
     hc_gemv_folded_args args = {.flip = weights->flip,
@@ -161,38 +162,20 @@ static void folded_sums(const hc_integers_job *job, int64_t block, int64_t n_row
     }
 }
 
-/* The same from a row of bytes. */
-static void folded_bytes_sums(const hc_integers_job *job, const hc_gemv_row *row, int64_t *sums) {
-    const hc_gemv_weights *weights = &job->weights;
-    hc_gemv_folded_bytes_args args = {.flip = weights->flip,
-                                      .words = (int)(job->segment / 4),
-                                      .is_small = weights->form.bits <= 6 && weights->form.scale_bits <= 15,
-                                      .row_bytes = job->geometry->padded,
-                                      .most = job->most,
-                                      .codes = row->codes,
-                                      .factors = row->scales,
-                                      .x_bytes = job->x_bytes};
-    const int64_t lines = job->n_vectors * job->n_signed_limbs;
-    for (int64_t line = 0; line < lines; line += args.n_lines) {
-        const int64_t left = lines - line;
-        args.n_lines = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        args.x = job->x + line * job->x_bytes;
-        args.start = job->start + line * job->words;
-        args.sums = sums + line;
-        job->folded_bytes(&args);
-    }
-}
-
 static void folded_block(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t block, int64_t n_rows,
                          const hc_integers_scratch *scratch) {
     const hc_gemv_weights *weights = &job->weights;
-    const int n_signed_limbs = job->n_signed_limbs;
-    const bool has_sums = job->folded || job->folded_bytes;
-    int64_t sums[HC_INTEGERS_ROWS][MAX_LINES];
+    const bool has_sums = job->folded || job->turned;
+    const int limbs = job->n_signed_limbs, joined = has_sums ? limbs : 1;
+    const int64_t lines = job->n_vectors * limbs;
+    int64_t sums[HC_INTEGERS_LINES][HC_INTEGERS_ROWS], of_rows[HC_INTEGERS_ROWS][HC_INTEGERS_LINES];
+    float scales[HC_INTEGERS_ROWS] = {0}, y[HC_INTEGERS_ROWS];
     args->ld = job->padded_segments;
     if (job->folded)
-        folded_sums(job, block, n_rows, sums);
-    for (int64_t i = 0; i < n_rows; i++) {
+        folded_sums(job, block, n_rows, of_rows);
+    else if (job->turned)
+        hc_integers_turned(job, block, n_rows, scratch, scales, sums);
+    for (int64_t i = 0; i < n_rows && !job->turned; i++) {
         hc_gemv_row row = {0};
         if (job->folded) {
             const int64_t stored = weights->packed->first_row + block + i;
@@ -200,22 +183,23 @@ static void folded_block(const hc_integers_job *job, hc_gemv_dots_args *args, in
         } else {
             hc_gemv_row_load(weights, block + i, true, scratch->row, NULL, &row);
             args->codes = row.codes;
-            if (job->folded_bytes)
-                folded_bytes_sums(job, &row, sums[i]);
-            else
-                dot_row(job, args, 0, job->n_vectors * n_signed_limbs, scratch->dots);
+            dot_row(job, args, 0, lines, scratch->dots);
+            for (int64_t v = 0; v < job->n_vectors; v++)
+                of_rows[i][v * limbs] = folded_sum(job, &row, v, scratch);
         }
-        for (int64_t v = 0; v < job->n_vectors; v++) {
-            int64_t sum = 0;
-            for (int d = n_signed_limbs - 1; has_sums && d >= 0; d--)
-                sum = sum * 256 + sums[i][v * n_signed_limbs + d];
-            if (!has_sums)
-                sum = folded_sum(job, &row, v, scratch);
-            const float stored = weights->form.second ? row.row_scale : row.scales[0];
-            const float scale = (float)((double)stored * (double)job->unit);
-            hc_gemv_store(job->out, block + i, job->first_vector + v,
-                          (float)((double)job->x_scales[v] * (double)scale * (double)sum));
-        }
+        for (int64_t line = 0; line < lines; line += has_sums ? 1 : limbs)
+            sums[line][i] = of_rows[i][line];
+        scales[i] = weights->form.second ? row.row_scale : row.scales[0];
+    }
+    for (int64_t i = 0; i < n_rows; i++)
+        scales[i] = (float)((double)scales[i] * (double)job->unit);
+    for (int64_t v = 0; v < job->n_vectors; v++) {
+        int64_t *all = sums[v * limbs + joined - 1];
+        for (int d = joined - 2; d >= 0; d--)
+            for (int64_t i = 0; i < n_rows; i++)
+                all[i] = all[i] * 256 + sums[v * limbs + d][i];
+        job->dequantize(1, n_rows, all, HC_INTEGERS_ROWS, job->x_scales + v, scales, y, HC_INTEGERS_ROWS);
+        hc_integers_store(job->out, block, job->first_vector + v, n_rows, y);
     }
 }
 
@@ -247,18 +231,40 @@ static void integer_rows(void *context, int64_t task, int thread) {
     }
 }
 
+/* The sums of 4 neighbours of 8 n values. */
+static void sum_fours(const int8_t *x, int64_t n, int32_t *sums) {
+    const uint64_t bytes = 0x00ff00ff00ff00ffu;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t word;
+        memcpy(&word, x + 8 * i, sizeof word);
+        word ^= 0x8080808080808080u; /* + 128 */
+        word = (word & bytes) + (word >> 8 & bytes);
+        word += word >> 16;
+        sums[2 * i] = (int32_t)(word & 0xffff) - 4 * 128;
+        sums[2 * i + 1] = (int32_t)(word >> 32 & 0xffff) - 4 * 128;
+    }
+}
+
 /* Sums of x over words and over segments. */
 static void add_limbs(const hc_integers_job *job, const int8_t *x, int32_t *start, int32_t *sums) {
+    enum { AT_ONCE = 64 }; /* groups of 8 values */
     const int32_t zero = (int32_t)job->weights.zero;
-    const int64_t codes = 32 / job->weights.bits, segment_words = job->segment / codes;
-    for (int64_t s = 0, word = 0; s < job->segments; s++)
-        for (int64_t i = 0; i < segment_words; i++, word++) {
-            int32_t sum = 0;
-            for (int64_t k = 0; k < codes; k++)
-                sum += x[word * codes + k];
-            start[word] = -zero * sum;
-            sums[s] += sum;
-        }
+    const int64_t words = job->words, segment_words = words * job->segment / job->x_bytes;
+    const bool is_half = job->weights.bits == 4;
+    for (int64_t i = 0; i < job->x_bytes / 8; i += AT_ONCE) {
+        const int64_t n = hc_min(job->x_bytes / 8 - i, AT_ONCE);
+        int32_t fours[2 * AT_ONCE];
+        sum_fours(x + 8 * i, n, fours);
+        for (int64_t j = 0; j < n && is_half; j++)
+            start[i + j] = fours[2 * j] + fours[2 * j + 1];
+        if (!is_half)
+            memcpy(start + 2 * i, fours, (size_t)n * 2 * sizeof *fours);
+    }
+    for (int64_t s = 0; s < job->segments; s++)
+        for (int64_t i = s * segment_words; i < (s + 1) * segment_words; i++)
+            sums[s] += start[i];
+    for (int64_t i = 0; i < words; i++)
+        start[i] *= -zero;
 }
 
 /* Decodes vector v and stores its limbs, their sums, and its scales; memory has 3 x padded bytes. */
@@ -335,18 +341,13 @@ static bool plan(hc_integers_job *job, const hc_product *p) {
     job->dots = HC_PICK(gemv_dots, run);
     job->sum = HC_PICK(gemv_sum, run);
     job->chain = HC_PICK(gemv_chain, run);
+    job->dequantize = HC_PICK(dequantize_s64, run);
     const int64_t words = job->segment / 8;
     if (job->folds && !job->weights.as_integers && p->w_packed->format->bits == 4 &&
         job->weights.form.scale_bits == 4 && geometry->columns <= 1 << 20 && (words == 2 || words == 4 || words == 8) &&
         job->segment == geometry->group)
         job->folded = HC_PICK(gemv_folded, run);
-    const int64_t of_bytes = job->segment / 4; /* words of a group of bytes */
-    job->most = INT32_MAX / (4LL << job->weights.form.bits << 7 << hc_min(job->weights.form.scale_bits, 16));
-    job->most -= job->most % 4;
-    if (job->folds && !job->folded && !job->weights.as_integers && job->weights.bits == 8 && job->most > 0 &&
-        !job->weights.form.has_zero_points && (of_bytes == 4 || of_bytes == 8 || of_bytes % 16 == 0) &&
-        job->segment == geometry->group)
-        job->folded_bytes = HC_PICK(gemv_folded_bytes, run);
+    hc_integers_turned_plan(job, run);
     hc_integers_scaled_plan(job, run);
     const int64_t tasks_rows = (64 << 10) / hc_max(job->weights.row_bytes, 1);
     job->task_rows = hc_round_up(hc_max(tasks_rows, 1), HC_INTEGERS_ROWS);
@@ -378,8 +379,8 @@ hc_work hc_gemv_int_work(const hc_product *p) {
     const double turns = (double)hc_ceil_div(p->x->rows, HC_GEMV_MOST), codes = rows * (double)p->w->columns;
     const double lines = (double)(p->x->rows * job.n_signed_limbs), sums = rows * lines * (double)job.segments;
     const bool is_grouped = job.kind == HC_ORDER_GROUPED, is_short = job.segment * job.weights.bits / 32 <= SHORT;
-    const bool has_sums = job.folded || job.folded_bytes;
-    const bool joins = is_grouped ? job.n_signed_limbs > 1 : (is_short && !job.folded) || job.folded_bytes;
+    const bool has_sums = job.folded || job.turned;
+    const bool joins = is_grouped ? job.n_signed_limbs > 1 : is_short && !has_sums;
     return (hc_work){.codes = turns * codes,
                      .decoded = hc_integers_loads_scales(&job) ? turns * rows * (double)job.segments : 0,
                      .unpacked = hc_unpacked(p) ? turns * codes : 0,

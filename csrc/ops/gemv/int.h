@@ -4,7 +4,7 @@
 
 #include "ops/gemv/gemv.h"
 
-enum { HC_INTEGERS_ROWS = 16 }; /* rows whose chains are in lanes */
+enum { HC_INTEGERS_ROWS = 16, HC_INTEGERS_LINES = HC_GEMV_MOST * 4 }; /* rows whose chains are in lanes; limbs */
 
 typedef struct {
     hc_gemv_weights weights;
@@ -27,14 +27,16 @@ typedef struct {
     int64_t lines_bytes, load_bytes; /* of the vectors in the kernel's form, and during conversion */
     int n_threads;
     uint8_t *scratch;
-    hc_gemv_scaled_fn *scaled;             /* or NULL: dots and chain are used instead */
-    bool is_packed;                        /* scaled reads codes of widths other than 4 and 8 bits as they are stored */
-    hc_gemv_folded_fn *folded;             /* or NULL: dots and sum are used instead */
-    hc_gemv_folded_bytes_fn *folded_bytes; /* the same */
-    int64_t most;                          /* of folded_bytes */
+    hc_gemv_scaled_fn *scaled; /* or NULL: dots and chain are used instead */
+    int scaled_lines;          /* of x in a call of scaled, any number up to this; 0: 1, 2 or 4 */
+    bool is_packed;            /* scaled reads codes of widths other than 4 and 8 bits as they are stored */
+    hc_gemv_folded_fn *folded; /* or NULL: dots and sum are used instead */
+    hc_gemv_scaled_fn *turned; /* the same */
+    int64_t most;              /* of turned */
     hc_gemv_dots_fn *dots;
     hc_gemv_sum_fn *sum;
     hc_gemv_chain_fn *chain;
+    hc_dequantize_s64_fn *dequantize;
     const hc_rows *out;
 } hc_integers_job;
 
@@ -53,6 +55,11 @@ typedef struct {
 /* scaled.c: plans the blocks of rows for gemv_scaled, after the weights and segments of a job are known. */
 void hc_integers_scaled_plan(hc_integers_job *job, const hc_run *run);
 void hc_integers_scaled(const hc_integers_job *job, int64_t block, int64_t n_rows, const hc_integers_scratch *scratch);
+
+/* The same for gemv_turned: the integers S of each line and row, and the scales of the rows. */
+void hc_integers_turned_plan(hc_integers_job *job, const hc_run *run);
+void hc_integers_turned(const hc_integers_job *job, int64_t block, int64_t n_rows, const hc_integers_scratch *scratch,
+                        float row_scales[HC_INTEGERS_ROWS], int64_t sums[HC_INTEGERS_LINES][HC_INTEGERS_ROWS]);
 
 /* Whether the scales of rows are converted to float32 before a kernel reads them. */
 bool hc_integers_loads_scales(const hc_integers_job *job);

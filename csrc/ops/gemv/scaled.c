@@ -98,8 +98,8 @@ void hc_integers_scaled(const hc_integers_job *job, int64_t block, int64_t n_row
     spread_rows(job, block, n_rows, scratch, &args);
     for (int64_t v = 0; v < job->n_vectors; v += args.n_lines) {
         const int64_t left = job->n_vectors - v;
-        float y[HC_INTEGERS_ROWS * HC_GEMV_LINES];
-        args.n_lines = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        float y[HC_INTEGERS_ROWS * HC_GEMV_TURNED_LINES];
+        args.n_lines = job->scaled_lines ? (int)hc_min(left, job->scaled_lines) : left >= 4 ? 4 : left >= 2 ? 2 : 1;
         args.x = job->x + v * job->x_bytes;
         args.start = job->start + v * job->words;
         args.x_scales = job->x_scales + v * job->padded_segments;
@@ -120,18 +120,110 @@ static bool reads_scaled(const hc_integers_job *job) {
            form->scale != HC_SCALE_NONE && (!job->weights.as_integers || job->weights.is_short);
 }
 
+static void use_scaled(hc_integers_job *job, const hc_kernel *kernel, hc_gemv_scaled_fn *fn) {
+    job->scaled = fn;
+    job->scaled_lines = fn ? kernel->mr : 0;
+}
+
 void hc_integers_scaled_plan(hc_integers_job *job, const hc_run *run) {
     const hc_stored_form *form = &job->weights.form;
     if (!reads_scaled(job))
         return;
     if (form->has_zero_points) {
-        job->scaled = job->weights.unpacks ? NULL : HC_PICK(gemv_scaled_zeros, run);
+        if (!job->weights.unpacks && job->n_vectors >= HC_BEST(gemv_scaled_zeros, run)->nr)
+            use_scaled(job, HC_BEST(gemv_scaled_zeros, run), HC_PICK(gemv_scaled_zeros, run));
         return;
     }
     if (job->weights.unpacks && !job->weights.as_integers && !form->lift)
-        job->scaled = HC_PICK(gemv_scaled_packed, run);
+        use_scaled(job, HC_BEST(gemv_scaled_packed, run), HC_PICK(gemv_scaled_packed, run));
     job->is_packed = job->scaled;
     job->weights.keeps_codes = job->is_packed;
     if (!job->is_packed)
-        job->scaled = HC_PICK(gemv_scaled, run);
+        use_scaled(job, HC_BEST(gemv_scaled, run), HC_PICK(gemv_scaled, run));
+}
+
+/* Integer scales times the sums of some segments fit int32. */
+void hc_integers_turned_plan(hc_integers_job *job, const hc_run *run) {
+    const hc_gemv_weights *weights = &job->weights;
+    const hc_stored_form *form = &weights->form;
+    const int64_t words = job->segment / 4;
+    const int bits = form->bits - 1 + 7 + form->scale_bits; /* of one product */
+    if (!job->folds || job->folded || job->densifies || weights->as_integers || weights->bits != 8 || form->lift ||
+        form->has_zero_points || job->segment != job->geometry->group ||
+        (words != 4 && words != 8 && words != 16 && words != 32) || bits > 24 || form->second != HC_SECOND_ROW)
+        return;
+    job->is_packed = weights->unpacks && HC_PICK(gemv_turned_packed, run);
+    const hc_kernel *kernel = job->is_packed ? HC_BEST(gemv_turned_packed, run) : HC_BEST(gemv_turned, run);
+    job->turned = job->is_packed ? kernel->fn.gemv_turned_packed : kernel->fn.gemv_turned;
+    job->scaled_lines = kernel->mr;
+    const int64_t most = INT32_MAX / (job->segment << bits);
+    job->most = most;
+    if (!job->turned || most < 1 || job->n_vectors * job->n_signed_limbs < kernel->nr) {
+        job->turned = NULL;
+        job->is_packed = false;
+    }
+    job->weights.keeps_codes = job->is_packed;
+}
+
+/* Integer scales of some rows as float32; returns the distance of the rows. Rows without a gap are one long row. */
+static int64_t load_factors(const hc_integers_job *job, int64_t block, int64_t n_rows,
+                            const hc_integers_scratch *scratch) {
+    const hc_gemv_weights *weights = &job->weights;
+    const int64_t row_bytes = weights->packed->components->part[HC_SCALES].row_stride;
+    const int bits = weights->form.scale_bits;
+    const int64_t groups = job->geometry->groups, all = n_rows * groups, n = job->padded_segments;
+    if (bits > 8 || row_bytes * 8 != groups * bits || all > HC_GEMV_SCALED_BYTES - 8) {
+        for (int64_t i = 0; i < n_rows; i++) {
+            hc_gemv_row row;
+            hc_gemv_row_load(weights, block + i, true, scratch->row, scratch->scales + i * n, &row);
+        }
+        return n;
+    }
+    const uint8_t *stored = hc_part(weights->packed->components, HC_SCALES, weights->packed->first_row + block);
+    if (bits != 4 && bits != 8) {
+        weights->unpack(stored, n_rows * row_bytes, bits, all, scratch->scaled);
+        stored = scratch->scaled;
+    }
+    weights->scales(stored, bits == 4 ? HC_SCALES_U4 : HC_SCALES_U8, 1, all, scratch->scales);
+    return groups;
+}
+
+void hc_integers_turned(const hc_integers_job *job, int64_t block, int64_t n_rows, const hc_integers_scratch *scratch,
+                        float row_scales[HC_INTEGERS_ROWS], int64_t sums[HC_INTEGERS_LINES][HC_INTEGERS_ROWS]) {
+    const hc_gemv_weights *weights = &job->weights;
+    const hc_components *components = weights->packed->components;
+    const int64_t n = job->padded_segments, lines = job->n_vectors * job->n_signed_limbs;
+    hc_gemv_scaled_args args = {.bits = job->is_packed ? weights->form.bits : weights->bits,
+                                .flip = weights->flip,
+                                .words = (int)(job->segment / 4),
+                                .scale_bits = 32,
+                                .is_small = weights->form.bits <= 6 && !job->is_packed,
+                                .n_rows = (int)n_rows,
+                                .segments = job->segments,
+                                .code_stride = components->part[HC_CODES].row_stride,
+                                .codes = hc_part(components, HC_CODES, weights->packed->first_row + block),
+                                .scales = (const uint8_t *)scratch->scales,
+                                .x_bytes = job->x_bytes,
+                                .zero = (int)weights->zero,
+                                .ld_scales = n,
+                                .scratch = scratch->scaled,
+                                .most = job->most};
+    args.scale_stride = load_factors(job, block, n_rows, scratch) * (int64_t)sizeof(float);
+    if (weights->unpacks && !job->is_packed) {
+        const int64_t stride = hc_round_up(weights->scratch_bytes, HC_CACHE_LINE), n_codes = job->geometry->padded;
+        for (int64_t i = 0; i < n_rows; i++)
+            weights->unpack(args.codes + i * args.code_stride, weights->row_bytes, weights->form.bits, n_codes,
+                            scratch->row + i * stride);
+        args.codes = scratch->row;
+        args.code_stride = stride;
+    }
+    for (int64_t i = 0; i < n_rows; i++)
+        row_scales[i] = hc_load_f32(hc_part(components, HC_COARSE, weights->packed->first_row + block + i));
+    for (int64_t first = 0; first < lines; first += args.n_lines) {
+        args.n_lines = (int)hc_min(lines - first, job->scaled_lines);
+        args.x = job->x + first * job->x_bytes;
+        args.x_sums = job->sums + first * n;
+        args.sums = sums[first];
+        job->turned(&args);
+    }
 }

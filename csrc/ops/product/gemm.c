@@ -12,6 +12,7 @@
 #include "ops/gemv/gemv.h"
 #include "ops/product/gemm_tile.h"
 #include "ops/product/measure.h"
+#include "ops/product/operand.h"
 #include "ops/product/product.h"
 #include "ops/product/sparse.h"
 
@@ -28,6 +29,8 @@ enum {
     GROUPED_KC = 8192,
     LEAST_KC = 64, /* the longest step */
     PREPACKED_ROWS = 32,
+    FEW_WEIGHTS = 128, /* rows */
+    DECODED_WEIGHTS = 1 << 16,
 };
 
 /* Tasks. */
@@ -330,10 +333,43 @@ const char *hc_gemm_chain_refuses(const hc_product *p) {
     return NULL;
 }
 hc_work hc_gemm_chain_work(const hc_product *p) { return work(p, HC_BEST(gemm_f32, p->run), 1, 1); }
-hc_status hc_gemm_chain_run(const hc_product *p, hc_error *error) {
+static hc_status run_chain(const hc_product *p, hc_error *error) {
     if (hc_is_few_dense(p))
         return hc_few_dense(p, error);
     return hc_is_flat(p) ? hc_flat(p, error) : run_gemm(p, false, error);
+}
+
+/* Few weights are decoded as a whole and multiplied as dense ones, without panels of x. */
+static bool has_few_weights(const hc_product *p) {
+    return p->w_packed && !p->x_packed && !p->w->sparse && p->w->rows <= FEW_WEIGHTS &&
+           p->w->rows * p->w->columns <= DECODED_WEIGHTS;
+}
+
+static hc_status multiply_decoded(const hc_product *p, hc_error *error) {
+    const hc_source *w = p->w;
+    const int64_t ld = hc_round_up(w->columns, 16) + 16, row_bytes = ld * (int64_t)sizeof(float);
+    float *values = hc_alloc_aligned(w->rows * row_bytes);
+    if (!values)
+        return hc_fail(error, HC_MEMORY, "product: not enough memory for %lld weights", (long long)(w->rows * ld));
+    w->floats(w, 0, w->rows, 0, w->columns, values, ld);
+    const hc_dense_context context = {
+        .rows = {.data = (char *)values, .n_dims = 1, .shape = {w->rows}, .stride = {row_bytes}, .rows = w->rows},
+        .dtype = HC_F32,
+        .n_column_dims = 1,
+        .column_shape = {w->columns},
+        .column_stride = {sizeof(float)}};
+    hc_source dense;
+    hc_dense_source(&dense, &context);
+    hc_product product = *p;
+    product.w = &dense;
+    product.w_packed = NULL;
+    const hc_status status = run_chain(&product, error);
+    hc_free_aligned(values);
+    return status;
+}
+
+hc_status hc_gemm_chain_run(const hc_product *p, hc_error *error) {
+    return has_few_weights(p) ? multiply_decoded(p, error) : run_chain(p, error);
 }
 
 const char *hc_gemm_folded_refuses(const hc_product *p) {

@@ -224,7 +224,7 @@ hc_work hc_lanes_groups_work(const hc_product *p) {
         work.unpacked = codes / 2; /* copies of 8-bit rows take half as long as unpacking: Zen 4, 2026-11 */
     work.products = codes * lanes;
     work.groups = hc_groups(p) * lanes;
-    work.values = (double)p->x->rows * (double)p->x->columns;
+    work.values = lanes * (double)p->x->columns; /* empty lanes are packed, too */
     return work;
 }
 hc_work hc_lanes_grouped_work(const hc_product *p) { return hc_lanes_groups_work(p); }

@@ -166,66 +166,6 @@ void check_gemv_folded(const hc_kernel *kernel) {
     folded_case(kernel, 2, 2048, 1, true, ANY, ANY);
 }
 
-/* The sums by their equation, in int64. */
-static void folded_bytes_definition(const hc_gemv_folded_bytes_args *args) {
-    for (int line = 0; line < args->n_lines; line++) {
-        int64_t sum = 0;
-        for (int64_t k = 0; k < args->row_bytes; k++) {
-            const int64_t factor = (int64_t)args->factors[k / 4 / args->words];
-            sum += factor * (args->codes[k] ^ args->flip) * args->x[line * args->x_bytes + k];
-            sum += k % 4 ? 0 : factor * args->start[(line * args->x_bytes + k) / 4];
-        }
-        args->sums[line] = sum;
-    }
-}
-
-static void folded_bytes_case(const hc_kernel *kernel, int words, int64_t row_bytes, int n_lines, bool is_small,
-                              integer_kind codes, integer_kind values) {
-    begin("row of %" D " bytes, %d words a group, %d lines, small %d, codes %s, x %s", row_bytes, words, n_lines,
-          is_small, integer_kind_name(codes), integer_kind_name(values));
-    const int flip = is_small ? 32 : 128;
-    const int64_t x_bytes = hc_round_up(row_bytes, 64) + 64, groups = hc_ceil_div(row_bytes, 4 * words);
-    uint8_t *stored = draw_codes(row_bytes, flip, codes);
-    float *factors = zeros(hc_round_up(groups, 16) + 16, 4);
-    for (int64_t i = 0; i < row_bytes && is_small; i++)
-        stored[i] &= 63;
-    for (int64_t g = 0; g < groups; g++)
-        factors[g] = (float)draw_integer(0, 255, codes == ANY ? ANY : MOST);
-    hc_gemv_folded_bytes_args args = {.flip = flip,
-                                      .words = words,
-                                      .is_small = is_small,
-                                      .row_bytes = row_bytes,
-                                      .most = 4 + 4 * (int64_t)draw_below(is_small ? 120 : 31),
-                                      .codes = stored,
-                                      .factors = factors,
-                                      .n_lines = n_lines,
-                                      .x_bytes = x_bytes,
-                                      .x = draw_lines(8, n_lines, x_bytes, row_bytes, values)},
-                              other;
-    args.start = make_start(8, flip, n_lines, x_bytes, args.x);
-    other = args;
-    args.sums = items(n_lines, 8);
-    other.sums = items(n_lines, 8);
-    folded_bytes_definition(&other);
-    kernel->fn.gemv_folded_bytes(&args);
-    same("sums", I64, args.sums, other.sums, n_lines);
-    BENCH(folded_bytes_definition(&other), kernel->fn.gemv_folded_bytes(&args));
-}
-
-void check_gemv_folded_bytes(const hc_kernel *kernel) {
-    int i = 0;
-    for (int words = 4; words <= 32; words *= 2)
-        for (int n_lines = 1; n_lines <= 4; n_lines *= 2)
-            for (int64_t row_bytes = 0; row_bytes <= 1300; row_bytes += row_bytes < 140 ? 1 : 13)
-                for (int j = 0; j < 2; j++, i++)
-                    folded_bytes_case(kernel, words, row_bytes, n_lines, j, (integer_kind)(i / 2 % N_INTEGER_KINDS),
-                                      (integer_kind)(i / 3 % N_INTEGER_KINDS));
-    folded_bytes_case(kernel, 16, 1 << 16, 1, false, LEAST, LEAST);
-    folded_bytes_case(kernel, 4, 1 << 16, 4, true, LEAST, LEAST);
-    usual();
-    folded_bytes_case(kernel, 16, 2048, 1, false, ANY, ANY);
-}
-
 static void chain_case(const hc_kernel *kernel, int64_t n, int64_t ld, bool corrected, integer_kind dots_kind,
                        float_kind kind) {
     begin("n %" D ", ld %" D ", dots %s, scales %s", n, ld, corrected ? integer_kind_name(dots_kind) : "float32",
@@ -474,7 +414,7 @@ static void scaled_cases(const hc_kernel *kernel, int bits, int packed_bits, boo
     int i = 0;
     for (int words = 4; words <= 32; words *= 2)
         FOR_EACH(int64_t, segments, 1, 2, 3, 4, 5, 15, 16, 17, 31, 67, 131)
-    for (int n_lines = 1; n_lines <= 4; n_lines *= 2)
+    for (int n_lines = 1; n_lines <= hc_max(kernel->mr, 4); n_lines += kernel->mr ? 1 : n_lines)
         for (int scale_bits = 16; scale_bits <= 32; scale_bits += 16, i++)
             scaled_case(kernel, bits, packed_bits, has_zeros, words, *segments,
                         i % 5 == 0 ? 16 : 1 + (int)draw_below(16), n_lines, scale_bits,
@@ -502,4 +442,92 @@ void check_gemv_scaled_packed(const hc_kernel *kernel) {
             scaled_cases(kernel, 8, bits, false);
     usual();
     scaled_case(kernel, 8, 6, false, 4, 128, 16, 1, 32, ANY, ANY, PLAIN);
+}
+
+/* The sums by their equation, in int64. */
+static void turned_definition(const hc_gemv_scaled_args *args) {
+    for (int line = 0; line < args->n_lines; line++)
+        for (int row = 0; row < args->n_rows; row++) {
+            int64_t sum = 0;
+            for (int64_t k = 0; k < args->segments * args->words * 4; k++) {
+                float factor;
+                memcpy(&factor, args->scales + row * args->scale_stride + k / 4 / args->words * 4, sizeof factor);
+                sum += (int64_t)factor * ((args->codes[row * args->code_stride + k] ^ args->flip) - args->zero) *
+                       args->x[line * args->x_bytes + k];
+            }
+            args->sums[line * 16 + row] = sum;
+        }
+}
+
+static void turned_case(const hc_kernel *kernel, int packed_bits, int words, int64_t segments, int n_rows, int n_lines,
+                        integer_kind codes, integer_kind values) {
+    const bool is_small = !packed_bits && draw_below(2);
+    const int bits = packed_bits ? packed_bits : 8, flip = is_small ? 32 : 1 << (bits - 1);
+    const int64_t row_bytes = segments * words * bits / 2, gap = n_rows % 3 * 5, bytes = segments * words * 4;
+    begin("%d bits, %" D " segments of %d words, %d rows, %d lines, codes %s, x %s", bits, segments, words, n_rows,
+          n_lines, integer_kind_name(codes), integer_kind_name(values));
+    uint8_t *stored = draw_codes((n_rows - 1) * (row_bytes + gap) + row_bytes, packed_bits ? 0 : flip, codes);
+    for (int64_t i = 0; i < (n_rows - 1) * (row_bytes + gap) + row_bytes && is_small; i++)
+        stored[i] &= 63;
+    float *scales = items(n_rows * segments, 4);
+    for (int64_t i = 0; i < n_rows * segments; i++)
+        scales[i] = (float)draw_integer(0, 255, codes == ANY ? ANY : MOST);
+    static _Alignas(HC_CACHE_LINE) uint8_t scratch[HC_GEMV_SCALED_BYTES];
+    hc_gemv_scaled_args args = {.bits = 8,
+                                .flip = flip,
+                                .words = words,
+                                .scale_bits = 32,
+                                .is_small = is_small,
+                                .n_rows = n_rows,
+                                .n_lines = n_lines,
+                                .segments = segments,
+                                .code_stride = row_bytes + gap,
+                                .scale_stride = segments * 4,
+                                .codes = stored,
+                                .scales = (const uint8_t *)scales,
+                                .x_bytes = hc_round_up(bytes, 64),
+                                .ld_start = hc_round_up(bytes, 64) / 4,
+                                .ld_scales = segments,
+                                .zero = flip,
+                                .scratch = scratch,
+                                .most = INT32_MAX / ((int64_t)words * 4 * 128 * flip * 255)},
+                        other;
+    args.x = draw_lines(8, n_lines, args.x_bytes, bytes, values);
+    args.x_sums = sum_segments(&args);
+    other = args;
+    args.bits = bits;
+    args.sums = items(16 * n_lines, 8);
+    other.sums = items(16 * n_lines, 8);
+    if (packed_bits) {
+        other.codes = unpacked_rows(stored, args.code_stride, row_bytes, packed_bits, n_rows, bytes);
+        other.code_stride = bytes + 8;
+    }
+    hc_gemv_scaled_fn *const fn = packed_bits ? kernel->fn.gemv_turned_packed : kernel->fn.gemv_turned;
+    turned_definition(&other);
+    fn(&args);
+    for (int line = 0; line < n_lines; line++)
+        same("sums", I64, args.sums + 16 * line, other.sums + 16 * line, n_rows);
+    BENCH(turned_definition(&other), fn(&args));
+}
+
+static void turned_cases(const hc_kernel *kernel, int packed_bits) {
+    int i = 0;
+    for (int words = 4; words <= 32; words *= 2)
+        FOR_EACH(int64_t, segments, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 67)
+    for (int n_lines = 1; n_lines <= kernel->mr; n_lines++, i++)
+        turned_case(kernel, packed_bits, words, *segments, i % 5 == 0 ? 16 : 1 + (int)draw_below(16), n_lines,
+                    (integer_kind)(i % N_INTEGER_KINDS), (integer_kind)(i / 3 % N_INTEGER_KINDS));
+}
+
+void check_gemv_turned(const hc_kernel *kernel) {
+    turned_cases(kernel, 0);
+    usual();
+    turned_case(kernel, 0, 16, 32, 16, 8, ANY, ANY);
+}
+
+void check_gemv_turned_packed(const hc_kernel *kernel) {
+    for (int bits = 2; bits <= 7; bits++)
+        turned_cases(kernel, bits);
+    usual();
+    turned_case(kernel, 6, 4, 128, 16, 8, ANY, ANY);
 }
