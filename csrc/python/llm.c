@@ -256,9 +256,9 @@ static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activa
     hc_llm_layer layer = {.x = from, .out = to, .activations = activations};
     if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLpippiLLp)(ffff)O!O!O!O!OOOOOOOOL", &heads, &kv_heads,
                         &head_width, &hidden, &half, &pairs, &gate, &centered, &parallel, &head_norm, &window, &turned,
-                        &both_sides, &layer.epsilon, &layer.scale, &layer.cap, &layer.residual, &PyTuple_Type, &norms, &PyTuple_Type,
-                        &norm_biases, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &sinks, &experts, &key_bias,
-                        &cosine, &sine, &q_factor, &k, &v, &before))
+                        &both_sides, &layer.epsilon, &layer.scale, &layer.cap, &layer.residual, &PyTuple_Type, &norms,
+                        &PyTuple_Type, &norm_biases, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &sinks, &experts,
+                        &key_bias, &cosine, &sine, &q_factor, &k, &v, &before))
         return -1;
     if (PyTuple_GET_SIZE(norms) != HC_N_LLM_NORMS || PyTuple_GET_SIZE(norm_biases) != HC_N_LLM_NORMS ||
         PyTuple_GET_SIZE(weights) != HC_N_LLM_WEIGHTS || PyTuple_GET_SIZE(biases) != HC_N_LLM_WEIGHTS) {
