@@ -91,10 +91,10 @@ def attention(
 ) -> _Row: ...
 
 # layers: [((heads, kv_heads, head_width, hidden, half, pairs, gate, centered, parallel, whole_heads, window, turned,
-# both_sides), (epsilon, scale, cap, residual), norms, their biases, weights, their biases, sinks, experts, bias of keys, cosine,
-# sine, q_factor, k, v, held)], where hc_llm_norm and hc_llm_weight name the tuples, and experts is None or ((experts,
-# hidden, used, gate, interleaved, sums to one), (alpha, limit, factor), router, its bias, stacks, their biases);
-# returns x and the number of layers that ran
+# both_sides), (epsilon, scale, cap, residual), norms, their biases, weights, their biases, sinks, experts, bias of
+# keys, cosine, sine, q_factor, k, v, held)], where hc_llm_norm and hc_llm_weight name the tuples, and experts is None
+# or ((experts, hidden, used, gate, interleaved, sums to one), (alpha, limit, factor), router, its bias, stacks, their
+# biases); returns x and the number of layers that ran
 def llm_layers(
     run: _Run,
     activations: _Format | None,

@@ -126,7 +126,8 @@ failed:
 /* An array of one dimension as it lies in memory, or NULL. */
 static PyArrayObject *row_of(PyObject *object) {
     PyArrayObject *array = (PyArrayObject *)object;
-    return object && PyArray_CheckExact(object) && PyArray_NDIM(array) == 1 && PyArray_ISCARRAY_RO(array) ? array : NULL;
+    return object && PyArray_CheckExact(object) && PyArray_NDIM(array) == 1 && PyArray_ISCARRAY_RO(array) ? array
+                                                                                                          : NULL;
 }
 
 static bool are_apart(PyArrayObject *a, PyArrayObject *b) {

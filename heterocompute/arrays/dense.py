@@ -22,7 +22,8 @@ SMALL_FLOATS = ("float8_", "float6_", "float4_")  # of ml_dtypes; every one is e
 
 MAX_DIMS = 32  # limit of the core; NumPy has 64
 _BLOCK = 1 << 20  # values checked at a time
-_FLOAT32 = np.dtype(np.float32)  # compared by identity, because names of types are slow to build
+# names of types are slow to build
+_NATIVE = frozenset(np.dtype(name) for name in ("float16", "float32", "float64"))
 
 
 def as_float_dtype(dtype: Any, name: str) -> np.dtype[Any]:
@@ -83,7 +84,7 @@ def as_array(value: object, name: str) -> np.ndarray[Any, Any]:
     ValueError
         The array has more dimensions than the core supports.
     """
-    if type(value) is np.ndarray and value.dtype is _FLOAT32 and value.flags.aligned and value.ndim <= MAX_DIMS:
+    if type(value) is np.ndarray and value.dtype in _NATIVE and value.flags.aligned and value.ndim <= MAX_DIMS:
         return value
     array = as_any(value, name)
     check_dimensions(array, name)
@@ -137,7 +138,7 @@ def _first_other(array: Array, test: Callable[[Array], Any], wanted: bool) -> tu
 
 def core_view(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the array in the C core's form: bfloat16 as its bits."""
-    return array.view(np.uint16) if array.dtype is not _FLOAT32 and array.dtype.name == "bfloat16" else array
+    return array.view(np.uint16) if array.dtype not in _NATIVE and array.dtype.name == "bfloat16" else array
 
 
 @counts_subnormals

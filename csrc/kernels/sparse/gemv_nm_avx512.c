@@ -16,8 +16,7 @@ INLINE const float *add_word_x16(const uint64_t *mask, const float *codes, const
     for (int i = 0; i < 4; i++) {
         /* faster than through a general register: Zen 4 */
         const __mmask16 kept = _load_mask16((__mmask16 *)(uintptr_t)mask + i);
-        const __m512 c = bounded ? _mm512_maskz_expandloadu_ps(kept, codes)
-                                 : spread(kept, codes);
+        const __m512 c = bounded ? _mm512_maskz_expandloadu_ps(kept, codes) : spread(kept, codes);
         codes += _mm_popcnt_u32((unsigned)(*mask >> 16 * i) & 0xffff);
 #pragma GCC unroll 4
         for (int v = 0; v < n_vectors; v++) {

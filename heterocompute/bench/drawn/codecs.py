@@ -48,7 +48,7 @@ def draw_codec(draw: Draw, threads: int) -> Call | None:
         run = partial(quantize, x, fmt, axis)
         check = partial(_expect_codes, x, fmt, axis, q)
     elif operation == "dequantize":
-        run, check = q.dequantize, partial(_expect_values, q, values, axis)
+        run, check = q.dequantize, partial(_expect_values, q, x, values, axis)
     else:
         run = partial(fake_quantize, x, fmt, axis)
         check = lambda: expect_equal(text, fake_quantize(x, fmt, axis), values)  # noqa: E731
@@ -75,13 +75,13 @@ def _defined(x: Array, fmt: str, axis: int) -> dict[str, Array]:
     return {**reference.quantize(kept, parsed.base, axis), "metadata": metadata}
 
 
-def _expect_values(q: Any, values: Array, axis: int) -> None:
+def _expect_values(q: Any, x: Array, values: Array, axis: int) -> None:
     some = q[:SAMPLE] if axis else q
     if some.size > MOST_VALUES >> 4:
         return
     fmt = some.format
     if has_pattern(fmt):
-        kept, positions, _ = sparsity.keep(values[:SAMPLE, None], None, fmt.n, fmt.m)
+        kept, positions, _ = sparsity.keep(x[:SAMPLE, None], None, fmt.n, fmt.m)  # a kept value may have become 0
         decoded = reference.dequantize(some.components, fmt.base, kept.shape, -1)
         wanted = sparsity.scatter(decoded, positions, fmt.n, fmt.m, 1, some.shape[-1])[:, 0]
     else:

@@ -37,7 +37,7 @@ def vit() -> Any:
     if importlib.util.find_spec("transformers") is None:
         return None
     import torch  # optional
-    import transformers
+    import transformers  # optional
 
     torch.manual_seed(0)
     sizes = {"hidden_size": 192, "num_hidden_layers": 12, "num_attention_heads": 3, "intermediate_size": 768}

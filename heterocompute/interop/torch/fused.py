@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +28,7 @@ from .weights import PackedWeight
 
 _all_hooks = torch.nn.modules.module
 NO_NORM = (None, None)
+_classes: dict[Any, Any] = {}
 LARGEST = 0.05  # difference to the block's own steps, of the largest output: rounded activations may move by a code
 
 
@@ -152,7 +152,7 @@ class Block:
             (*first_four, one[n], None, one[n + 1], None, one[n + 2])
             for first_four, one in zip(placed, (self.arrays, biases), strict=True)
         )
-        self.arguments = (
+        self.arguments: Any = (
             numbers, (epsilon, parts.scale, 0.0, 1.0),
             *((first[i], None, None, None, second[i], None, last[i], end[i]) for i in range(2)),
             weights, offsets, *[None] * 9, 0,
@@ -180,8 +180,8 @@ class Block:
 
 def _input_of(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the states that a module is called with if one call of the core can compute it, else None."""
-    x, rest = args[0] if args else kwargs.get("hidden_states", kwargs.get("src")), args[1:]
-    if module.training or any(one is not None and one is not False for one in rest):
+    x: Any = args[0] if args else kwargs.get("hidden_states", kwargs.get("src"))
+    if module.training or any(one is not None and one is not False for one in args[1:]):
         return None
     if any(one is not None and one is not False and one is not x for one in kwargs.values()):
         return None
@@ -250,13 +250,16 @@ def _run(x: Any, modules: list[Any]) -> Any:
     return torch.from_numpy(found) if done == len(ready) else None
 
 
-@cache
-def _class_of(kind: type) -> type:
-    mixed = FusedStack if _name_of(kind) in STACKS else Fused
-    return type(kind.__name__, (mixed, kind), {"__module__": kind.__module__, "__qualname__": kind.__qualname__})
+def _class_of(kind: Any) -> Any:
+    """Return the class of a fused block or stack of a class."""
+    if kind not in _classes:
+        mixed = FusedStack if _name_of(kind) in STACKS else Fused
+        own = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        _classes[kind] = type(kind.__name__, (mixed, kind), own)
+    return _classes[kind]
 
 
-def _remade(kind: type) -> Any:
+def _remade(kind: Any) -> Any:
     made = _class_of(kind)
     return made.__new__(made)
 
@@ -323,9 +326,9 @@ def fuse(model: Any, *, inplace: bool = False) -> Any:
     Parameters
     ----------
     model : torch.nn.Module
-        A model of `convert`, in evaluation mode. Blocks are those of BERT, RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA, ViT
-        and DeiT of transformers, and `torch.nn.TransformerEncoderLayer` with ``batch_first=True``. All linear layers of
-        a block are packed, with one format of activations.
+        A model of `convert`, in evaluation mode. Blocks are those of BERT, RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA,
+        ViT and DeiT of transformers, and `torch.nn.TransformerEncoderLayer` with ``batch_first=True``. All linear
+        layers of a block are packed, with one format of activations.
     inplace : bool
         Change the model itself. By default the blocks of a copy are changed.
 

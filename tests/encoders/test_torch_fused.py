@@ -1,4 +1,4 @@
-"""`ht.fuse`: blocks of encoders in one call have the bits of the steps of this package, and fall back where observed."""
+"""`ht.fuse`: blocks in one call have the bits of the steps of this package, and fall back where something observes."""
 
 from __future__ import annotations
 
@@ -151,6 +151,19 @@ def test_a_block_uses_the_weights_that_it_has_now() -> None:
         assert torch.equal(first(x), wanted)
         first.norm2.bias.data = first.norm2.bias.data + 1
         assert (first(x) - wanted - 1).abs().max() <= 1e-5
+
+
+def test_blocks_of_a_stack_of_pytorch_are_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from heterocompute.interop.torch import fused
+
+    stack = torch.nn.TransformerEncoder(torch_block(), 2, enable_nested_tensor=False).eval()
+    small, calls = ht.convert(stack, "int8"), []
+    whole, run = ht.fuse(small), fused._run
+    monkeypatch.setattr(fused, "_run", lambda x, blocks: calls.append(1) or run(x, blocks))
+    x = torch.linspace(-1, 1, 2 * 5 * 32).reshape(2, 5, 32)
+    with torch.inference_mode():
+        assert (whole(x) - small(x)).abs().max() <= 1e-5
+    assert len(calls) == 2
 
 
 def test_projections_lie_one_after_the_other() -> None:
