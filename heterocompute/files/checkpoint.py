@@ -30,7 +30,7 @@ from .layouts.layout import Layout
 from .layouts.refusals import refuse_layout, refuse_unread
 from .layouts.table import LAYOUTS, check_layout, layout_said
 from .opening import reader_of
-from .plain import Plain, parse_type, plain_dtype
+from .plain import Plain, plain_dtype
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .rewrite import check_paths, rewrite, rewrite_in
 from .roles import is_turned, roles_of

@@ -43,8 +43,9 @@ def test_importance_changes_blocks_and_patterns_choose_them(tmp_path: Path) -> N
     path, _ = written(tmp_path)
     made = {}
     for name, more in {"none": {}, "with": {"importance": tmp_path / "imatrix.gguf"}}.items():
-        report = hc.quantize_checkpoint(path, tmp_path / f"{name}.gguf", recipe={"blk.*": "iq3_s"}, layout="gguf", **more)
-        made[name] = (tmp_path / f"{name}.gguf").read_bytes()
+        out, recipe = tmp_path / f"{name}.gguf", {"blk.*": "iq3_s"}
+        report = hc.quantize_checkpoint(path, out, recipe=recipe, layout="gguf", **more)
+        made[name] = out.read_bytes()
         kinds = {row["name"]: row["format"] for row in report["tensors"]}
         assert kinds == {EMBEDDING: None, QUERY: "iq3_s", "blk.0.attn_norm.weight": None}
         assert report["bytes"] == 3 * 110 + 4 * (3 * 256 + 256)

@@ -106,7 +106,9 @@ def quantize_searched(
         written = save_tensors(out_path, plain, keys, types, {n: w for n, w in given.items() if n in plain}, check)
         shapes = {own: plain.shape(own) for own in written}
         dtypes, before = {own: plain.dtype(own) for own in written}, plain.nbytes()
-    instead = {own: str(types[own]) for own, kind in written.items() if str(types[own]) != kind and len(shapes[own]) > 1}
+    instead = {
+        own: str(types[own]) for own, kind in written.items() if str(types[own]) != kind and len(shapes[own]) > 1
+    }
     with Gguf(os.fspath(out_path)) as made:
         rows = [
             {"name": own, "format": None if kind in ("f32", "f16", "bf16") else kind, "shape": list(shapes[own]),
