@@ -21,6 +21,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "quantize model.safetensors rounded.safetensors --format int4-g32 --fake",
         "quantize folder-of-parts small-folder --format int4-g32 --workers 2 --consume",
         "quantize model-folder small-folder --format int4-g128-asym-f16 --layout gptq",
+        "quantize model-folder small.gguf --format iq2_xs --importance imatrix.gguf",
     )
     add = Options(added, "files.checkpoint:quantize_checkpoint")
     add_input_and_output(add)
@@ -33,6 +34,11 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "QUANTIZED_TO",
     )
     add("--no-fallback", None, "with --layout gguf: fail if rows are not whole blocks, instead of another type")
+    add(
+        "--importance",
+        "FILE",
+        "with --layout gguf: importance matrix of llama-imatrix, which types such as iq2_xs need",
+    )
     add_axis(added)
     add("--requantize")
     add_patterns(added)
@@ -54,6 +60,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _one_type(text: str) -> Any:
     """Return the format or the plain type of an argument."""
-    from ..files.plain import parse_type  # 18 ms
+    from ..files.layouts.gguf.searched import parse_searched  # 18 ms
 
-    return parse_type(text)
+    return parse_searched(text)

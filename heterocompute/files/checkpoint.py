@@ -24,11 +24,13 @@ from .containers.folder import Located
 from .foreign import foreign_reader
 from .inspection import packed_row, plain_row
 from .layouts.configuration import KEY as CONFIG_KEY
+from .layouts.gguf.lattices import Lattice
+from .layouts.gguf.searched import needs_search, parse_searched, quantize_searched
 from .layouts.layout import Layout
 from .layouts.refusals import refuse_layout, refuse_unread
 from .layouts.table import LAYOUTS, check_layout, layout_said
 from .opening import reader_of
-from .plain import Plain, parse_type, plain_dtype
+from .plain import Plain, plain_dtype
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .rewrite import check_paths, rewrite, rewrite_in
 from .roles import is_turned, roles_of
@@ -57,6 +59,7 @@ def quantize_checkpoint(
     part: str | None = None,
     requantize: bool = False,
     fallback: bool = True,
+    importance: str | os.PathLike[str] | None = None,
     check: str = "sample",
 ) -> dict[str, Any]:
     """Quantize the tensors of a checkpoint, one file or a folder, and write a new checkpoint.
@@ -124,6 +127,10 @@ def quantize_checkpoint(
     fallback : bool
         Whether rows that are not whole blocks of GGUF get another type. False raises a ValueError that names the
         tensor.
+    importance : str or os.PathLike, optional
+        The importance matrix of `llama-imatrix`, with ``layout="gguf"``. The types ``"iq1_s"`` to ``"iq3_s"`` are
+        searched with it, as in `save_gguf`, and most need it. Patterns also match names of llama.cpp then. The
+        embedding and the output matrix become q5_k, unless `include` or the recipe matches them.
     check : {"sample", "all", "none"}
         What is read from `in_path` and changed a second time, and compared with the written files before they take
         their names: at least one tensor of each kind and a sixteenth of the bytes, everything, or nothing.
@@ -167,8 +174,14 @@ def quantize_checkpoint(
     if isinstance(format, Mapping):
         pairs |= {pattern: fmt for pattern, fmt in format.items() if pattern not in pairs}
         format = None
-    default = None if format is None else parse_type(format)
-    chosen = {name: fmt and parse_type(fmt) for name, fmt in parse_recipe(pairs, parse_type, (Plain,)).items()}
+    default = None if format is None else parse_searched(format)
+    chosen = {name: fmt and parse_searched(fmt)
+              for name, fmt in parse_recipe(pairs, parse_searched, (Plain, Lattice)).items()}  # fmt: skip
+    if needs_search(layout, importance, (default, *chosen.values())):
+        if fake or consume or part is not None or axis is not None:
+            raise WrongValue("quantize_checkpoint: fake, consume, part or axis is given, which searched types of GGUF "
+                             "do not have")  # fmt: skip
+        return quantize_searched(in_path, out_path, default, chosen, include, exclude, importance, requantize, check)
     options = (default, chosen, include, exclude, axis, needed)
     target = None if layout is None else check_layout(layout)
 

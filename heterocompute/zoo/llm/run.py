@@ -298,8 +298,10 @@ class Run:
     def _experts(self, part: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the C core's arguments for the experts of a layer and their router."""
         s, rule = self.shape, self.shape.routing
-        numbers = (s.experts, s.expert_hidden, s.experts_used, GATES[s.activation], rule.interleaved,
-                 s.shares_sum_to_one, ROUTES.index(rule.function), rule.groups, rule.groups_used, rule.sums_two)  # fmt: skip
+        numbers = (
+            s.experts, s.expert_hidden, s.experts_used, GATES[s.activation], rule.interleaved, s.shares_sum_to_one,
+            ROUTES.index(rule.function), rule.groups, rule.groups_used, rule.sums_two,
+        )  # fmt: skip
         shared = None
         if s.shared_hidden:
             names = [f"ffn_{name}_shexp" for name in ("gate", "up", "down")]
