@@ -139,4 +139,4 @@ def test_levels_with_unequal_weights_are_near_the_best_scale(seed: int) -> None:
         q = LEVELS[np.searchsorted((LEVELS[1:] + LEVELS[:-1]) / 2, x * (-ends / largest))]
         scale = (w * q * x).sum(1, keepdims=True) / (w * q * q).sum(1, keepdims=True)
         best = np.minimum(best, (w * (x - scale * q) ** 2).sum(1))
-    assert (w * (x - found) ** 2).sum() <= 1.04 * best.sum()  # 1.045 to 1.55 with scales around that of the largest value
+    assert (w * (x - found) ** 2).sum() <= 1.04 * best.sum()  # 1.045 to 1.55 with eight scales
