@@ -426,6 +426,12 @@ def test_latents_alone_are_cached(tmp_path: Path) -> None:
     assert net.shape.cached == (1, 10)  # halves of a latent of 16 and of 4 rotated values
     assert hw.memory.kv_cache(net, 50, dtype="bf16") == 2 * 50 * 20 * 2
     assert np.isfinite(net.logits(IDS[0] % 128, kv_cache="int8", activations="int8")).all()
+    for kv_cache in (None, "int8"):
+        wanted = net.logits(IDS % 128, kv_cache=kv_cache)
+        for isa in isas():
+            for threads in (1, 3):
+                with hc.use(isa=isa, threads=threads):
+                    assert same_bits(net.logits(IDS % 128, kv_cache=kv_cache), wanted), (isa, threads)
 
 
 def test_a_gguf_file_of_gpt2_is_the_folder(tmp_path: Path) -> None:

@@ -62,9 +62,12 @@ static inline __attribute__((always_inline)) void ggml_fit_signed(const hc_ggml_
     const lanes one_over = lanes_ratio(lanes_of(1), largest);
     lanes low, high, best = zero, scale = lanes_div(largest, lanes_of(-ends));
     ggml_range(kind, &low, &high);
+    /* a value with a small weight may be beyond the levels */
+    const int before = has_levels && weighted ? 20 : 4, candidates = has_levels && weighted ? 31 : CANDIDATES;
 #pragma GCC unroll 8
-    for (int candidate = 0; candidate < CANDIDATES; candidate++) {
-        const lanes inverse = lanes_mul(lanes_of(-(ends + step * ((float)candidate - 4) / 4)), one_over);
+    for (int candidate = 0; candidate < candidates; candidate++) {
+        const float part = (float)(candidate - before) / 4;
+        const lanes inverse = lanes_mul(lanes_of(-(ends + step * part)), one_over);
         lanes qq = zero, qx = zero;
         for (int j = 0; j < n; j++) {
             const lanes x = lanes_load(&tile->x[j][lane]), quotient = lanes_mul(x, inverse);

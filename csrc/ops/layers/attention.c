@@ -4,8 +4,7 @@
  *             queries a task has several heads of keys, since the heads of a token are adjacent in memory.
  *   tile      HC_KEYS keys from a multiple of HC_KEYS on. Plain keys are read in place, packed keys are decoded once per
  *             task. Few rows of queries read 8-bit codes in place, if there is a kernel for them. With a bias each
- *             query head has copies that are one value longer. Halves of keys are copied to one tile, which is also
- *             that of the values.
+ *             query head has copies that are one value longer. Halves of keys are joined, also as the values' tile.
  *   block     HC_QUERIES rows, one per lane, if a task has more than a few; otherwise rows are contiguous. Same bits.
  *
  * Memory: for each thread queries, answers, maxima and sums of a task, and two tiles, three of halves, or four with a

@@ -18,6 +18,7 @@ F32 = np.float32
 LARGEST, SMALLEST = F32(2.0**40), F32(2.0**-40)
 LEVELS = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113])
 STEPS = np.arange(-4, 4, dtype=F32) / F32(4)
+FURTHER = np.arange(-20, 11, dtype=F32) / F32(4)  # of levels with weights
 
 
 class Sums(NamedTuple):
@@ -56,7 +57,8 @@ def blocks(kind: Any, sizes: Geometry, x: Array, weights: Array | None) -> tuple
         tq1_0 tq2_0  d = largest magnitude               q = x * (1/d), likewise
 
     The others by weighted least squares. Of each group eight candidates of codes q, for t = -1, -0.75, ..., 0.75, each
-    with its best factors; those of the largest gain are kept::
+    with its best factors; those of the largest gain are kept. With levels and weights there are 31, for t = -5 to 2.5,
+    since a value with a small weight may be beyond the levels::
 
         signed        q = RNE(clip(x * (-(n + t) * (1/largest)), -n, n - 1)), n = 2^(b-1)
         with levels   q = the level nearest to x * (-(127 + 12 t) * (1/largest)), ties to the lower, its value
@@ -70,6 +72,7 @@ def blocks(kind: Any, sizes: Geometry, x: Array, weights: Array | None) -> tuple
     """
     x = np.clip(x, -LARGEST, LARGEST)
     x = np.where(np.abs(x) < SMALLEST, F32(0), x)
+    steps = FURTHER if kind.has_levels and weights is not None else STEPS
     w = np.ones_like(x) if weights is None else weights
     found: dict[str, Array]
     with np.errstate(all="ignore"):
@@ -77,11 +80,11 @@ def blocks(kind: Any, sizes: Geometry, x: Array, weights: Array | None) -> tuple
             codes, scales, minima = _plain(kind, x)
             found = {"scales": scales, "minima": minima}
         elif not kind.scale_bits:
-            scales = _half(_fit(kind, x, w)[0])
+            scales = _half(_fit(kind, x, w, steps)[0])
             codes = _assigned(kind, x, scales.astype(F32), F32(0))
             found = {"scales": scales}
         else:
-            codes, found = _below(kind, sizes, x, w)
+            codes, found = _below(kind, sizes, x, w, steps)
     return _stored(kind, codes), found
 
 
@@ -133,16 +136,16 @@ def _sums(x: Array, w: Array, q: Array) -> Sums:
     return Sums(*total)
 
 
-def _fit(kind: Any, x: Array, w: Array) -> tuple[Array, Array]:
+def _fit(kind: Any, x: Array, w: Array, steps: Array) -> tuple[Array, Array]:
     """Return the scale of each group, and its minimum with the sign changed."""
-    return _fit_minimum(kind, x, w) if kind.has_minimum else _fit_signed(kind, x, w)
+    return _fit_minimum(kind, x, w, steps) if kind.has_minimum else _fit_signed(kind, x, w, steps)
 
 
-def _fit_signed(kind: Any, x: Array, w: Array) -> tuple[Array, Array]:
+def _fit_signed(kind: Any, x: Array, w: Array, steps: Array) -> tuple[Array, Array]:
     largest, zero = _largest(x), np.zeros(x.shape[:-1], F32)
     n, step = (F32(127), F32(12)) if kind.has_levels else (F32(2 ** (kind.bits - 1)), F32(1))
     best, scale = zero, largest / -n
-    for t in STEPS:
+    for t in steps:
         q = _nearest(kind, x * (-(n + step * t) * _inverse(largest))[..., None])
         sums = _sums(x, w, q)
         s = sums.qx / sums.qq
@@ -152,12 +155,12 @@ def _fit_signed(kind: Any, x: Array, w: Array) -> tuple[Array, Array]:
     return scale, zero
 
 
-def _fit_minimum(kind: Any, x: Array, w: Array) -> tuple[Array, Array]:
+def _fit_minimum(kind: Any, x: Array, w: Array, steps: Array) -> tuple[Array, Array]:
     n, zero = F32(2**kind.bits - 1), np.zeros(x.shape[:-1], F32)
     low = np.minimum(x.min(axis=-1), F32(0))
     span = np.maximum(x.max(axis=-1), low) - low
     best, scale, minimum = zero, span / n, low
-    for t in STEPS:
+    for t in steps:
         inverse = (n + t) * _inverse(span)
         sums = _sums(x, w, _nearest(kind, (x - low[..., None]) * inverse[..., None]))
         determinant = sums.w * sums.qq - sums.q * sums.q
@@ -193,11 +196,11 @@ def _stored(kind: Any, codes: Array) -> Array:
     return np.searchsorted(LEVELS, codes) if kind.has_levels else codes.astype(np.int64)
 
 
-def _below(kind: Any, sizes: Geometry, x: Array, w: Array) -> tuple[Array, dict[str, Array]]:
+def _below(kind: Any, sizes: Geometry, x: Array, w: Array, steps: Array) -> tuple[Array, dict[str, Array]]:
     """Return codes and components of blocks of 256 values."""
     per = kind.block // kind.group
     shape = (sizes.rows, sizes.groups // per, per)
-    scale, minimum = (one.reshape(shape) for one in _fit(kind, x, w))
+    scale, minimum = (one.reshape(shape) for one in _fit(kind, x, w, steps))
     n = F32(2**kind.scale_bits - 1) if kind.has_minimum else F32(2 ** (kind.scale_bits - 1))
     if kind.has_minimum:
         d, e = _half(scale.max(axis=-1) / n).astype(F32), _half(minimum.max(axis=-1) / n).astype(F32)
