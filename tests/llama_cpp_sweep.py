@@ -3,7 +3,8 @@
     python tests/llama_cpp_sweep.py --seed 0 --count 80 [--family llama ...]
 
 Prints a line for each family: models that agree, models that are refused, and the largest difference of a logarithm of
-a probability. llama.cpp keeps keys and values as float16, so the limit is 0.02. Needs torch, transformers, gguf and
+a probability. llama.cpp keeps keys and values as float16, so the limit is 0.02; a model with two experts whose scores
+are nearer than that rounding may differ more (docs/llm.md). Needs torch, transformers, gguf and
 xllamacpp.
 """
 
