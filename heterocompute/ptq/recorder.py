@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from string import ascii_letters
 from typing import Any, Protocol
 
 import numpy as np
@@ -72,10 +73,12 @@ def plain_sums(axes: tuple[int, ...], k: int, groups: int) -> Sums:
 
 
 class Recorder(np.ndarray[Any, Any]):
-    """A weight that records what `hc.matmul`, `hc.linear`, `hc.conv2d`, ``@`` and `numpy.matmul` multiply it by.
+    """A weight that records what `hc.matmul`, `hc.linear`, `hc.conv2d` and functions of NumPy multiply it by.
 
-    It is a view of the weight. Its transpose (``.T``) records too, and so does each matrix of a stack of experts
-    (``stack[3]``), which has sums of its own. Any other slice or copy is a plain array.
+    These are ``@``, `numpy.matmul`, `dot`, `inner`, `tensordot`, and `einsum` of two operands, if they sum one axis of
+    a matrix. It is a view of the weight. Its transpose (``.T``) and its values in another dtype (``.astype``) record,
+    too, and so does each matrix of a stack of experts (``stack[3]``), with sums of its own. Any other slice or copy is
+    a plain array.
     """
 
     _sums: dict[tuple[int, ...], Any] | None
@@ -98,10 +101,19 @@ class Recorder(np.ndarray[Any, Any]):
 
     @property
     def T(self) -> Any:  # noqa: N802 (NumPy's name)
-        turned = np.asarray(self).T.view(type(self))
-        turned._sums, turned._turned, turned._name = self._sums, not self._turned, self._name
-        turned._expert, turned._make = self._expert, self._make
-        return turned
+        return self._like(np.asarray(self).T, not self._turned)
+
+    def astype(self, *args: Any, **options: Any) -> Any:
+        return self._like(np.asarray(self).astype(*args, **options), self._turned)
+
+    def dot(self, b: Any, out: Any = None) -> Any:
+        return np.dot(self, b) if out is None else np.dot(self, b, out)
+
+    def _like(self, values: Array, turned: bool) -> Recorder:
+        found = values.view(type(self))
+        found._sums, found._turned, found._name = self._sums, turned, self._name
+        found._expert, found._make = self._expert, self._make
+        return found
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
@@ -126,10 +138,22 @@ class Recorder(np.ndarray[Any, Any]):
         return next(iter(sums.items()), None)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        if ufunc is np.matmul and method == "__call__" and not options and self._sums is not None:
-            return matmul(*inputs)
+        out = options.pop("out", (None,))
+        is_real = not any(map(np.iscomplexobj, inputs))
+        if ufunc is np.matmul and method == "__call__" and not options and self._sums is not None and is_real:
+            found = matmul(*map(_floats, inputs))
+            return found if out[0] is None else _copied(found, out[0])
         plain = [np.asarray(one) if isinstance(one, Recorder) else one for one in inputs]
-        return getattr(ufunc, method)(*plain, **options)
+        return getattr(ufunc, method)(*plain, **options, **({} if out[0] is None else {"out": out}))
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        labels = LABELS.get(function)
+        if labels is not None and not kwargs.keys() - {"axes"}:
+            found = labels(*args, **kwargs)
+            answer = None if found is None else _contracted(*found)
+            if answer is not None:
+                return answer
+        return super().__array_function__(function, types, args, kwargs)
 
     def _hear(self, axis: int, x: Any, window: tuple[Any, ...] | None) -> None:
         """Add the operand that a matmul reports: see `heterocompute.products.arguments.tell`."""
@@ -158,6 +182,94 @@ class Recorder(np.ndarray[Any, Any]):
                 self._sums[axes].add_to(self._expert[0], inputs)
         except ValueError as problem:
             raise WrongValue(f"calibrate: {shown(self._name)}: {problem}") from None
+
+
+def _floats(x: Any) -> Any:
+    """Return an operand of the core: integers and Booleans are float32."""
+    return x if isinstance(x, Recorder) or np.asarray(x).dtype.kind not in "iub" else np.asarray(x, np.float32)
+
+
+def _copied(values: Array, to: Array) -> Array:
+    np.copyto(to, values, casting="same_kind")
+    return to
+
+
+Labels = tuple[Any, str, Any, str, str]  # two operands with the labels of their axes, and those of the answer
+
+
+def _parts(text: str) -> list[str]:
+    return text.partition("->")[0].split(",")
+
+
+def _of_einsum(*args: Any) -> Labels | None:
+    if len(args) != 3 or not isinstance(args[0], str):
+        return None
+    text, free = args[0].replace(" ", ""), [one for one in ascii_letters if one not in args[0]]
+    count = max(np.ndim(one) - len(part.replace("...", "")) for one, part in zip(args[1:], _parts(text), strict=False))
+    text = text.replace("...", "".join(free[: max(count, 0)]))  # of the matrix it is empty, or the labels do not fit
+    given, arrow, out = text.partition("->")
+    first, comma, second = given.partition(",")
+    if not arrow:
+        out = "".join(one for one in sorted(set(first + second)) if (first + second).count(one) == 1)
+    return (args[1], first, args[2], second, out) if comma else None
+
+
+def _of_tensordot(a: Any, b: Any, axes: Any = 2) -> Labels | None:
+    n, m = np.ndim(a), np.ndim(b)
+    pair = (range(n - axes, n), range(axes)) if isinstance(axes, int) else axes
+    if len(pair) != 2:
+        return None
+    summed = [[int(one) for one in np.atleast_1d(some)] for some in pair]
+    first, second = [chr(97 + i) for i in range(n)], [chr(65 + i) for i in range(m)]
+    if len(summed[0]) != len(summed[1]) or max(n, m) > 26:
+        return None
+    for i, j in zip(*summed, strict=True):
+        if not (-n <= i < n and -m <= j < m):
+            return None
+        second[j] = first[i]
+    out = "".join(one for one in first + second if (first + second).count(one) == 1)
+    return a, "".join(first), b, "".join(second), out
+
+
+def _of_dot(*args: Any) -> Labels | None:
+    if len(args) != 2 or not all(map(np.ndim, args)):
+        return None
+    return _of_tensordot(*args, axes=(-1, max(np.ndim(args[1]) - 2, 0)))
+
+
+def _of_inner(*args: Any) -> Labels | None:
+    return _of_tensordot(*args, axes=(-1, -1)) if len(args) == 2 and all(map(np.ndim, args)) else None
+
+
+LABELS: dict[Any, Callable[..., Labels | None]] = {
+    np.einsum: _of_einsum, np.tensordot: _of_tensordot, np.dot: _of_dot, np.inner: _of_inner,
+}  # fmt: skip
+
+
+def _contracted(a: Any, first: str, b: Any, second: str, out: str) -> Any:
+    """Return the product of a matrix, which is a recorder, and of any array; None if it sums anything but one axis."""
+    if isinstance(a, Recorder):
+        a, first, b, second = b, second, a, first
+    x, shape = np.asarray(a), b.shape
+    if (
+        isinstance(a, Recorder)
+        or np.iscomplexobj(x)
+        or b._sums is None
+        or len(second) != 2
+        or (x.ndim, b.ndim) != (len(first), 2)
+    ):
+        return None
+    common = [one for one in second if one in first]
+    rest = [one for one in first if one not in common]
+    if len(common) != 1 or len({*first, *second}) != len(first) + 1 or {*rest, *second} - {*common} != {*out}:
+        return None
+    at = second.index(common[0])
+    if len(out) != len(first) or x.shape[first.index(common[0])] != shape[at]:
+        return None
+    x = np.moveaxis(_floats(x), first.index(common[0]), -1)
+    y = matmul(x.reshape(-1, shape[at]), b.T if at else b).reshape(*x.shape[:-1], shape[1 - at])
+    labels = [*rest, second[1 - at]]
+    return y.transpose([labels.index(one) for one in out])
 
 
 def patches(image: Array, size: tuple[int, ...], strides: Any, before: Any, dilations: Any, answer: Any) -> Array:

@@ -41,6 +41,49 @@ def test_weights_hear_what_they_are_multiplied_with(product: str) -> None:
     assert np.allclose(hs["b.weight"].matrix, second.matrix, rtol=1e-4, atol=1e-3)
 
 
+PRODUCTS = {
+    "dot": lambda x, w: np.dot(x, w.T),
+    "method": lambda x, w: w.dot(x.T).T,
+    "inner": lambda x, w: np.inner(x, w),
+    "tensordot": lambda x, w: np.tensordot(x, w, (-1, 1)),
+    "turned": lambda x, w: np.tensordot(w, x.T, 1).T,
+    "einsum": lambda x, w: np.einsum("ij,kj->ik", x, w),
+    "implicit": lambda x, w: np.einsum("ij, jk", x, w.T),
+    "weight first": lambda x, w: np.einsum("kj,...j->k...", w, x).T,
+    "several axes": lambda x, w: np.einsum("abj,kj->bka", x.reshape(8, 5, 12), w).transpose(2, 0, 1).reshape(40, -1),
+    "astype": lambda x, w: x @ w.astype(np.float64).T,
+    "out": lambda x, w: np.matmul(x, w.T, out=np.empty((40, len(w)), np.float32)),
+    "integers": lambda x, w: np.rint(4 * x).astype(int) @ w.T / 4,
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_functions_of_numpy_are_heard(name: str) -> None:
+    answers: list[Any] = []
+    hs = hc.ptq.calibrate({"w": W["b.weight"]}, lambda weights: answers.append(PRODUCTS[name](X, weights["w"])))
+    inputs = np.rint(4 * X) if name == "integers" else X
+    wanted = hc.ptq.Hessian(12)
+    wanted.add(inputs)
+    assert np.allclose(answers[0], PRODUCTS[name](X, W["b.weight"]), atol=1e-4) and type(answers[0]) is np.ndarray
+    assert hs.axes == {"w": (1,)} and hs["w"].tokens == 40 and np.allclose(hs["w"].matrix, wanted.matrix, rtol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["ij,kj->ikj", "ij,kj->i", "ij,kj->", "ii,ki->k", "ij,jj->i", "ij,ij->ij"])
+def test_einsum_that_is_no_product_of_matrices_is_that_of_numpy(text: str) -> None:
+    x, w = reals((7, 7), 8), reals((7, 7), 9)
+    answers: list[Any] = []
+    assert not hc.ptq.calibrate({"w": w}, lambda weights: answers.append(np.einsum(text, x, weights["w"])))
+    assert np.allclose(answers[0], np.einsum(text, x, w))
+    with pytest.raises(ValueError):
+        hc.ptq.calibrate({"w": w}, lambda weights: np.einsum("ij,jkl->k", x, weights["w"]))
+
+
+def test_complex_inputs_are_those_of_numpy() -> None:
+    x, w, answers = X + 1j, W["b.weight"], list[Any]()
+    assert not hc.ptq.calibrate({"w": w}, lambda weights: answers.append((x @ weights["w"].T, weights["w"].dot(x.T))))
+    assert np.allclose(answers[0][0], x @ w.T) and np.allclose(answers[0][1], w @ x.T)
+
+
 def test_a_weight_that_lies_the_other_way_is_calibrated_along_its_first_axis() -> None:
     turned = {"w": np.ascontiguousarray(W["a.weight"].T)}
     hs = hc.ptq.calibrate(turned, lambda weights: X @ weights["w"])
