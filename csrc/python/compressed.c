@@ -186,8 +186,7 @@ PyObject *hc_csr_linear_method(PyObject *self, PyObject *args) {
         return NULL;
     PyArrayObject *x = (PyArrayObject *)x_object;
     PyObject *answer = NULL;
-    if (!PyArray_CheckExact(x_object) || PyArray_TYPE(x) != NPY_FLOAT32 || !PyArray_ISCARRAY_RO(x) ||
-        PyArray_NDIM(x) < 1 || PyArray_NDIM(x) > 2 || PyArray_SIZE(x) == 0 || run.device != HC_HOST)
+    if (!PyArray_CheckExact(x_object) || run.device != HC_HOST)
         return Py_NewRef(Py_None);
     bool fits = true;
     for (int i = 0; fits && i < 5; i++) {
@@ -196,8 +195,11 @@ PyObject *hc_csr_linear_method(PyObject *self, PyObject *args) {
         fits = keys[i] && (found[i] = PyObject_GetAttr(w, keys[i]));
     }
     npy_intp shape[2] = {0, 0};
-    fits = fits && PyUnicode_Check(found[3]) && PyUnicode_CompareWithASCIIString(found[3], "csr") == 0 &&
-           PyTuple_CheckExact(found[4]) && PyTuple_GET_SIZE(found[4]) == 2;
+    /* x is looked at last: an attribute of w may be code that resizes it */
+    fits = fits && PyArray_TYPE(x) == NPY_FLOAT32 && PyArray_ISCARRAY_RO(x) && PyArray_NDIM(x) >= 1 &&
+           PyArray_NDIM(x) <= 2 && PyArray_SIZE(x) > 0 && PyUnicode_Check(found[3]) &&
+           PyUnicode_CompareWithASCIIString(found[3], "csr") == 0 && PyTuple_CheckExact(found[4]) &&
+           PyTuple_GET_SIZE(found[4]) == 2;
     for (int i = 0; fits && i < 2; i++) {
         PyObject *size = PyTuple_GET_ITEM(found[4], i);
         fits = PyLong_CheckExact(size) && (shape[i] = PyLong_AsSsize_t(size)) > 0 && shape[i] <= INT32_MAX;

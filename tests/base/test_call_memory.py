@@ -78,6 +78,16 @@ for weights in (filters, hc.quantize(filters, "int4-g16", axis=(2, 3, 1))):
     image = w.reshape(1, 64, 3, 131072)
     narrow = image[..., :256].copy()
     measure("conv2d of wide rows", lambda: hc.conv2d(image, weights), lambda: hc.conv2d(narrow, weights))
+line, slopes = w.reshape(1, 1, 1, -1)[..., :4128], w[:512, :33].copy().reshape(1, 512, 1, 33)
+spread, few = w.reshape(-1)[: 180 * 33 * 33 * 128].reshape(180, 33, 33, 128), np.ones((180, 1, 1, 128), np.float32)
+def backward(dy, x, *args):
+    with hc.use(threads=2):
+        return hc.conv2d_backward_weight(dy, x, *args)
+taps, dilated = ((1, 4096), 1, 0, 1, 1), (3, 1, 0, 16, 128, "NHWC")  # "1 MiB per thread, up to 16 MiB more"
+measure("backward of long filters", lambda: backward(slopes, line, *taps),
+        lambda: backward(slopes[..., :1], line[..., :8], (1, 8)), (2 - 64) * MIB)
+measure("backward of one window", lambda: backward(few, spread, *dilated),
+        lambda: backward(few[:1], spread[:1], *dilated), (2 * 17 - 64) * MIB)
 for text in ("nvfp4", "q4_k", "q8_0", "f16", "bf16"):
     path = os.path.join(folder, "model.gguf")
     blocks = {"f16": 2, "bf16": 2, "q8_0": 34 / 32}.get(text, 0.5625) * w.size
@@ -88,7 +98,7 @@ before, after, first = (os.path.join(folder, name) for name in ("before", "after
 hc.save(before, {"a.weight": w})
 hc.save(first, {"a.weight": w[:64, :512].copy()})
 tensor = w.nbytes
-del w, inputs, apart, image, some
+del w, inputs, apart, image, some, line, spread
 for layout, text, bits in (
     ("awq", "int4-g128-asym-f16", 4.2),
     ("gptq", "int4-g128-f16", 4.2),

@@ -14,6 +14,8 @@ import pytest
 from common import bad_argument
 
 import heterocompute as hc
+from heterocompute import _heterocompute as _core
+from heterocompute.base import runtime
 from heterocompute.base.errors import printable
 
 
@@ -268,3 +270,18 @@ def test_texts_that_are_none_are_refused(tmp_path: Path) -> None:
         other.logits([3])
         with pytest.raises(ValueError, match=words):
             other.tokenizer.encode("a")
+
+
+def test_sizes_of_latents_whose_product_overflows_are_not_run() -> None:
+    """The layer is left to the path step by step, which says what is wrong; nothing of that size is allocated."""
+    heads, keys, plain = 1 << 20, 1 << 14, 1 << 30  # times each other: 0 modulo 2**64
+    half, silu, norms = keys // 2 + 1, 3, (None,) * 8
+    zero, none, one = np.float32(0), np.zeros(0, np.float32), np.ones((1, 1), np.float32)
+    memory, x = np.zeros((1, 1, 1, half), np.float32), np.ones((1, 1, 1), np.float32)
+    matrices = (None, *(np.broadcast_to(zero, (n, 1)) for n in (heads * (plain + 2), keys + 2)))
+    latents = ((0, keys, plain, 2, plain), 1e-5, (None, np.ones(keys, np.float32)), matrices, (None,) * 3, (none,) * 2)
+    weights = (*(None,) * 4, np.broadcast_to(zero, (1, heads * plain)), *(None,) * 4)
+    sizes = (heads, 1, half, 1, 1, False, silu, False, False, 0, 0, 0, False)
+    layer = (sizes, (1e-5, 1.0, 0.0, 1.0), norms, norms, weights, (None,) * 9, None, None, latents)
+    found, done = _core.llm_layers(runtime.run(), None, x, [(*layer, None, one, one, None, memory, memory.copy(), 0)])
+    assert done == 0 and found is x

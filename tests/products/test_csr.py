@@ -12,6 +12,8 @@ import pytest
 from common import bad_argument, guarded_copy, isas, reals, same_bits
 
 import heterocompute as hc
+from heterocompute import _heterocompute as _core
+from heterocompute.base import runtime
 from heterocompute.reference import compressed
 
 scipy_sparse = pytest.importorskip("scipy.sparse")
@@ -311,3 +313,18 @@ def test_a_quick_call_refuses_what_the_long_one_refuses() -> None:
     starts.indptr[4] = 99
     with pytest.raises(ValueError, match=r"indptr\[4\]"):
         hc.linear(x, starts, out=out)
+
+
+@pytest.mark.parametrize("size", [(0, 16), (1, 1, 1, 3, 16)])
+def test_x_may_change_while_attributes_of_w_are_read(size: tuple[int, ...]) -> None:
+    x, w = reals((3, 16), 1).copy(), scipy_sparse.csr_array(np.eye(8, 16, dtype=np.float32))
+
+    class Matrix:
+        format, shape, indptr, indices = "csr", w.shape, w.indptr, w.indices
+
+        @property
+        def data(self) -> Array:
+            x.resize(size, refcheck=False)
+            return w.data
+
+    assert _core.csr_linear(runtime.run(), x, Matrix(), None) is None

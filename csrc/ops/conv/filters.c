@@ -199,16 +199,17 @@ void hc_filter_taps(const hc_convolution *conv, int64_t beside, float *to) {
     hc_filters context;
     const hc_source source = hc_filter_source(conv, 0, filters, &context);
     float values[VALUES];
+    const bool is_one_panel = beside == filters && beside <= INT32_MAX / 4;
     const int64_t wide = hc_min(columns, VALUES), at_once = VALUES / wide;
     for (int64_t f = 0; f < filters; f += at_once)
         for (int64_t first = 0; first < columns; first += wide) {
             const int64_t some = hc_min(wide, columns - first), rows = hc_min(at_once, filters - f);
             source.floats(&source, f, rows, first, some, values, some);
-            for (int64_t i = 0; i < rows && beside == filters && beside <= INT32_MAX / 4; i += 16)
+            for (int64_t i = 0; i < rows && is_one_panel; i += 16)
                 HC_PICK(pack_x32, conv->run)
             (values + i * some, some * (int64_t)sizeof *to, (int)hc_min(16, rows - i), some,
              to + first * beside + f + i, (int)beside, 0);
-            for (int64_t i = 0; i < rows && beside != filters; i++) {
+            for (int64_t i = 0; i < rows && !is_one_panel; i++) {
                 float *place = to + (f + i) / beside * beside * columns + first * beside + (f + i) % beside;
                 for (int64_t t = 0; t < some; t++)
                     place[t * beside] = values[i * some + t];

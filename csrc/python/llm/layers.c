@@ -143,10 +143,10 @@ static bool are_legal(const hc_llm_layer *layer) {
         if (size[i] < 1 || size[i] > most)
             return false;
     return hc_llm_is_gate(layer->gate) && layer->heads % layer->kv_heads == 0 && layer->half >= 1 &&
-           (layer->latents || layer->half <= layer->head_width / 2) && layer->held >= 0 && layer->held <= most * most &&
-           layer->window >= 0 && (!layer->both_sides || (layer->held == 0 && layer->window == 0 && !layer->latents)) &&
-           layer->turned >= 0 && (layer->turned & (layer->turned - 1)) == 0 &&
-           (layer->turned == 0 || layer->head_width % layer->turned == 0);
+           layer->half <= most && (layer->latents || layer->half <= layer->head_width / 2) && layer->held >= 0 &&
+           layer->held <= most * most && layer->window >= 0 &&
+           (!layer->both_sides || (layer->held == 0 && layer->window == 0 && !layer->latents)) && layer->turned >= 0 &&
+           (layer->turned & (layer->turned - 1)) == 0 && (layer->turned == 0 || layer->head_width % layer->turned == 0);
 }
 
 /* Runs the layer of a tuple, from x to out. Returns 0 if it ran, 1 if its arguments are not plain or it failed, -1 with

@@ -71,8 +71,10 @@ bool hc_llm_latents_of(PyObject *object, const hc_llm_layer *layer, hc_latents *
                               weight[i], held) ||
             !hc_llm_floats_of(biases, i, shape[i][1], bias[i]))
             return false;
+    int64_t mapped[MAPS]; /* values of each map */
     return hc_llm_floats_of(norms, 0, query, &latents->q_norm) && !latents->q_norm == !query &&
            hc_llm_floats_of(norms, 1, keys, &latents->c_norm) && latents->c_norm &&
-           hc_llm_floats_of(maps, 0, heads * plain * keys, &latents->key_map) && latents->key_map &&
-           hc_llm_floats_of(maps, 1, heads * keys * value, &latents->value_map) && latents->value_map;
+           hc_mul_size(heads * plain, keys, &mapped[0]) && hc_mul_size(heads * value, keys, &mapped[1]) &&
+           hc_llm_floats_of(maps, 0, mapped[0], &latents->key_map) && latents->key_map &&
+           hc_llm_floats_of(maps, 1, mapped[1], &latents->value_map) && latents->value_map;
 }

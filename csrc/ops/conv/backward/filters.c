@@ -27,7 +27,8 @@ enum {
     GRADIENTS = 48 << 10,
     SHARED_PIXELS = 160 /* of gradients that several channels read, fewer of many lanes */,
     SHARED_GRADIENTS = 40 << 10,
-    BAND = 64 << 10 /* floats of pixels of a band, at most, of one channel */
+    BAND = 64 << 10,  /* floats of pixels of a band, at most, of one channel */
+    WINDOW = 4 * BAND /* of BESIDE channels in one window of all images */
 };
 
 typedef struct {
@@ -394,8 +395,9 @@ static int64_t broadcast_lanes(const gradient_job *job) {
     const double gradients = (double)(job->each * job->down * job->across);
     const double pixels = (double)(job->depth * job->height * job->width);
     const int64_t groups = job->filters / job->each;
-    /* gradients of one pixel of all images stay in L2 */
-    const int64_t most = hc_max(HC_GRADIENT_WIDE, hc_min(MOST_LANES, SHARED_GRADIENTS / hc_max(1, job->n)));
+    /* gradients of one pixel of all images, and the sums of one channel, stay in L2 */
+    const int64_t fit = hc_min(SHARED_GRADIENTS / hc_max(1, job->n), SUMS / (job->r * job->s));
+    const int64_t most = hc_max(HC_GRADIENT_WIDE, hc_min(MOST_LANES, fit));
     int64_t found = FEW;
     double least = -1;
     for (int64_t chunks = hc_ceil_div(job->each, most); chunks <= hc_ceil_div(job->each, HC_GRADIENT_WIDE); chunks++) {
@@ -417,8 +419,9 @@ static void divide(gradient_job *job) {
     const int64_t size = sizeof(float), taps = job->r * job->s;
     job->one = job->each >= BROADCAST || job->filters == job->each;
     find_places(job);
+    const int64_t reach[] = {(job->r - 1) * window->dilation[0] + 1, (job->s - 1) * window->dilation[1] + 1};
     const bool beside = job->each == 1 && job->x->strides[1] == size && job->filters >= BESIDE * job->n_threads &&
-                        job->n <= GRADIENTS / BESIDE;
+                        job->n <= hc_min(GRADIENTS, WINDOW / reach[0] / reach[1]) / BESIDE;
     job->lanes = job->one ? broadcast_lanes(job) : beside ? BESIDE : FEW;
     job->x_lanes = job->one ? 1 : job->lanes;
     job->chunks = job->one ? job->filters / job->each * hc_ceil_div(job->each, job->lanes)
@@ -427,7 +430,6 @@ static void divide(gradient_job *job) {
     job->parts = hc_ceil_div(job->depth, job->part);
     const int64_t row = hc_max(1, job->across * job->n * job->lanes);
     const int64_t limit = job->one ? hc_min(SHARED_PIXELS * job->lanes, SHARED_GRADIENTS) : GRADIENTS;
-    const int64_t reach[] = {(job->r - 1) * window->dilation[0] + 1, (job->s - 1) * window->dilation[1] + 1};
     const int64_t pixel = hc_max(1, job->n * job->x_lanes);
     job->columns = hc_min(job->across, row <= limit ? job->across : hc_max(1, limit / (job->n * job->lanes)));
     job->columns = hc_min(job->columns, fitting(BAND / pixel / reach[0], reach[1], window->stride[1]));
