@@ -96,8 +96,8 @@ def conv2d_backward_input(
     key: tuple[Any, ...] | None = None
     if _is_plain(dy) and _is_plain(w):
         key = (name, dy.shape, w.shape, repr((size, stride, padding, dilation, groups, layout)))
-        if key in _SEEN:
-            final, window = _SEEN[key]
+        if (seen := _SEEN.get(key)) is not None:  # one look-up: another thread may clear them
+            final, window = seen
             result = checked_out(out, final, name, (dy, w))
             _spread(dy if layout == "NCHW" else dy.transpose(0, 3, 1, 2), w, window, layout, result)
             return result if out is None else out
@@ -125,7 +125,7 @@ def _spread(nchw: Array, filters: Array, window: Window, layout: str, result: Fl
         _times_filters(nchw, filters[:, :, 0, 0], dx)
         return
     if result.flags.c_contiguous and layout == "NCHW" and _is_of_planes(window, depth, k):
-        taken, weights = (np.ascontiguousarray(converted(one, np.float32)) for one in (nchw, filters))
+        taken, weights = (np.require(converted(one, np.float32), requirements="CA") for one in (nchw, filters))
         _core.conv2d_gradient_planes(
             runtime.run(), taken, weights, window.stride, window.before, window.dilation, window.groups, dx
         )
@@ -211,8 +211,8 @@ def conv2d_backward_weight(
     key: tuple[Any, ...] | None = None
     if _is_plain(dy) and _is_plain(x):
         key = (name, dy.shape, x.shape, repr((size, stride, padding, dilation, groups, layout)))
-        if key in _SEEN:
-            shape, (steps, before, apart, parts) = _SEEN[key]
+        if (seen := _SEEN.get(key)) is not None:
+            shape, (steps, before, apart, parts) = seen
             dw = checked_out(out, shape, name, (dy, x))
             nchw, images = (dy, x) if layout == "NCHW" else (dy.transpose(0, 3, 1, 2), x.transpose(0, 3, 1, 2))
             _core.conv2d_gradient(runtime.run(), nchw, images, steps, before, apart, parts, dw)

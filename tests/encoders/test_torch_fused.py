@@ -153,6 +153,87 @@ def test_a_block_uses_the_weights_that_it_has_now() -> None:
         assert (first(x) - wanted - 1).abs().max() <= 1e-5
 
 
+def packed_linear() -> Any:
+    torch.manual_seed(5)
+    return ht.convert(torch.nn.Sequential(torch.nn.Linear(32, 80)), "int8")[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda block: setattr(block, "linear1", packed_linear()),
+        lambda block: setattr(block, "linear1", torch.nn.Linear(32, 80).requires_grad_(False).apply(halved)),
+        lambda block: setattr(block.norm2, "eps", 1.0),
+        lambda block: [setattr(one, "eps", 1.0) for one in (block.norm1, block.norm2)],
+        lambda block: setattr(block, "activation", torch.nn.functional.relu),
+        lambda block: setattr(block.linear2, "forward", lambda x: x[..., :32] + 1),
+    ],
+    ids=["packed", "float", "norm", "norms", "activation", "forward"],
+)
+def test_changes_of_the_modules_of_a_block_are_seen(change: Any) -> None:
+    small = ht.convert(torch_block(), "int8")
+    whole, x = ht.fuse(small), torch.linspace(-1, 1, 3 * 32).reshape(1, 3, 32)
+    with torch.inference_mode():
+        before = whole(x)
+        for block in (small, whole):
+            change(block)
+        wanted, found = small(x), whole(x)
+    assert (found - wanted).abs().max() <= 1e-5 < (before - wanted).abs().max()
+
+
+def halved(linear: Any) -> None:
+    linear.weight.fill_(0.5)
+    linear.bias.fill_(0.5)
+
+
+def test_dropout_inside_of_a_block_drops() -> None:
+    whole, x = ht.fuse(ht.convert(torch_block(), "int8")), torch.ones(1, 3, 32)
+    with torch.inference_mode():
+        assert torch.equal(whole(x), whole(x))
+        whole.dropout2.train()
+        assert not torch.equal(whole(x), whole(x))
+
+
+def test_another_attention_of_transformers_is_called() -> None:
+    transformers, calls = pytest.importorskip("transformers"), []
+    whole, inputs = ht.fuse(ht.convert(transformer("Bert"), "int8", exclude="embeddings*")), inputs_of("Bert")
+
+    def counted(module: Any, q: Any, k: Any, v: Any, *args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return v.transpose(1, 2), None
+
+    transformers.AttentionInterface.register("counted", counted)
+    with torch.inference_mode():
+        whole(**inputs)
+        whole.set_attn_implementation("counted")
+        whole(**inputs)
+    assert len(calls) == 3
+
+
+def test_a_stack_calls_blocks_whose_forward_was_replaced() -> None:
+    whole, inputs = ht.fuse(ht.convert(transformer("Bert"), "int8", exclude="embeddings*")), inputs_of("Bert")
+    whole.encoder.layer[2].forward = lambda x, *args, **kwargs: torch.zeros_like(x)
+    with torch.inference_mode():
+        assert bool((whole(**inputs).last_hidden_state == 0).all())
+
+
+def test_fusing_leaves_modes_and_calls_no_hook() -> None:
+    small, calls = ht.convert(torch_block(), "int8").train(), []
+    small.norm1.eval()
+    modes = {name: one.training for name, one in small.named_modules()}
+    assert {name: one.training for name, one in ht.fuse(small).named_modules()} == modes
+    small.linear1.register_forward_hook(lambda *_: calls.append(1))
+    with pytest.raises(ValueError, match="have hooks"):
+        ht.fuse(small)
+    assert not calls
+
+
+def test_a_negated_view_is_computed() -> None:
+    whole, x = ht.fuse(ht.convert(torch_block(), "int8")), torch.linspace(-1, 1, 96).reshape(1, 3, 32)
+    with torch.inference_mode():
+        assert (whole(torch._neg_view(x)) - whole(-x)).abs().max() <= 1e-5
+
+
 def test_blocks_of_a_stack_of_pytorch_are_fused(monkeypatch: pytest.MonkeyPatch) -> None:
     from heterocompute.interop.torch import fused
 
@@ -187,3 +268,17 @@ def test_models_that_cannot_be_fused_say_why() -> None:
         ht.fuse(mixed)
     block = ht.convert(torch_block(), "int8")
     assert ht.fuse(block, inplace=True) is block
+    with pytest.raises(ValueError, match="not fused already"):
+        ht.fuse(block)
+    other = ht.convert(torch_block(), "int8")
+    other.linear2.forward = lambda x: type(other.linear2).forward(other.linear2, x) * 1.01
+    with pytest.raises(ValueError, match="forward of its PackedLinear was replaced"):
+        ht.fuse(other, inplace=True)
+    other = ht.convert(torch_block(), "int8")
+    other.dropout = type("Mine", (torch.nn.Dropout,), {"__module__": "mine"})()
+    with pytest.raises(ValueError, match="a layer of class Mine"):
+        ht.fuse(other, inplace=True)
+    other = ht.convert(torch_block(), "int8")
+    del other.norm1
+    with pytest.raises(ValueError, match="its class differs from the known one"):
+        ht.fuse(other, inplace=True)

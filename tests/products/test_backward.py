@@ -201,3 +201,30 @@ def test_pixels_behind_the_last_window_are_zeros_times_filters(rows: int) -> Non
     w[0, 0, 0, 0] = np.inf
     wanted = loops.conv2d_backward_input(dy, w, (1, 8, rows, rows), (3, 3))
     assert same_bits(hc.conv2d_backward_input(dy, w, (rows, rows), 3), wanted)
+
+
+@pytest.mark.parametrize("images", [0, 1])
+def test_planes_of_any_memory_are_computed(images: int) -> None:
+    dy, w = reals((images, 3, 4, 5), 1), reals((3, 1, 3, 3), 2)
+    wanted = hc.conv2d_backward_input(dy, w, (8, 10), 2, 1, groups=3)
+    assert wanted.shape == (images, 3, 8, 10)
+    odd = np.zeros(dy.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(dy.shape)
+    odd[...] = dy
+    for other in (odd, np.asfortranarray(dy)):
+        assert same_bits(hc.conv2d_backward_input(other, w, (8, 10), 2, 1, groups=3), wanted)
+
+
+def test_remembered_arguments_may_be_forgotten_during_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    from heterocompute.products import backward
+
+    class Cleared(dict[Any, Any]):
+        def __contains__(self, key: object) -> bool:  # another thread clears them after the question
+            found = super().__contains__(key)
+            self.clear()
+            return found
+
+    monkeypatch.setattr(backward, "_SEEN", Cleared())
+    dy, w, x = reals((2, 4, 3, 3), 1), reals((4, 3, 3, 3), 2), reals((2, 3, 5, 5), 3)
+    for _ in range(2):
+        assert hc.conv2d_backward_input(dy, w, 5).shape == x.shape
+        assert hc.conv2d_backward_weight(dy, x, 3).shape == w.shape

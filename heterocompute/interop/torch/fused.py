@@ -20,8 +20,10 @@ from ... import _heterocompute as _core
 from ...arrays.components import core_format, layout_of
 from ...base import runtime
 from ...base.errors import WrongType, WrongValue, shown
+from ...base.texts import sentence
 from ...products.arguments import as_format
 from ...products.layers.transformer import GATES
+from ..models.batches import evaluating
 from .carrying import copied, own_function
 from .operators import is_unobserved
 from .weights import PackedWeight
@@ -29,6 +31,14 @@ from .weights import PackedWeight
 _all_hooks = torch.nn.modules.module
 NO_NORM = (None, None)
 _classes: dict[Any, Any] = {}
+# Attributes of a block and of its modules that its result depends on; others are modules and tensors
+NUMBERS = (
+    "eps", "scaling", "num_heads", "num_attention_heads", "head_dim", "is_causal", "is_decoder", "norm_first",
+    "batch_first", "activation", "intermediate_act_fn", "activation_fn",
+)  # fmt: skip
+ATTENTION = "_attn_implementation_internal"  # of a configuration of transformers
+KINDS = ("eager", "sdpa", None)
+LIBRARIES = ("torch", "transformers", __name__.partition(".")[0])
 LARGEST = 0.05  # difference to the block's own steps, of the largest output: rounded activations may move by a code
 
 
@@ -126,11 +136,21 @@ def _act_of(act: Any) -> str | None:
     return ACTS.get(f"{getattr(act, '__module__', '')}.{getattr(act, '__name__', '')}")
 
 
+def _configurations(module: Any) -> list[dict[str, Any]]:
+    """Return the attributes of the configurations of transformers that a module and its modules have."""
+    found = (getattr(getattr(one, "config", one), "__dict__", {}) for one in module.modules())
+    return [*{id(one): one for one in found if ATTENTION in one}.values()]
+
+
 class Block:
     """The arguments of the C core for a block, made of the present memory of its parts."""
 
     def __init__(self, module: Any, parts: Parts) -> None:
-        self.inner = [one for one in module.modules() if one is not module]
+        every = [*module.modules()]
+        self.inner = [vars(one) for one in every[1:] if not isinstance(one, PackedWeight)]
+        self.children = [(one, type(one), (*one._modules.values(),)) for one in every if one._modules]
+        self.plain = [(vars(one), name, vars(one)[name]) for one in every for name in NUMBERS if name in vars(one)]
+        self.plain += [(one, ATTENTION, one[ATTENTION]) for one in _configurations(module)]
         linears = [*parts.qkv, parts.out, parts.up, parts.down]
         self.weights = [one.module._modules[one.weight] for one in linears]
         self.arrays = [one.array() for one in self.weights]
@@ -167,15 +187,24 @@ class Block:
         return tensor.detach().numpy()
 
     def is_current(self) -> bool:
-        """Tell whether weights and parameters still have the memory that the arguments name."""
+        """Tell whether modules and numbers are those of then, and weights and parameters have the same memory."""
+        for one, kind, children in self.children:
+            if type(one) is not kind or (*one._modules.values(),) != children:
+                return False
+        for holder, name, value in self.plain:
+            if holder.get(name) is not value:
+                return False
         for holder, name, tensor, address in self.tensors:
             if holder.get(name) is not tensor or tensor.data_ptr() != address:
                 return False
         return all(one.array() is kept for one, kept in zip(self.weights, self.arrays, strict=True))
 
     def is_observed(self) -> bool:
-        """Tell whether a hook waits for a call of an inner module."""
-        return any(one._forward_hooks or one._forward_pre_hooks for one in self.inner)
+        """Tell whether an inner module has to be called: for a hook, a function of its own, or dropout."""
+        for own in self.inner:
+            if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["training"] or "forward" in own:
+                return True
+        return False
 
 
 def _input_of(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -185,9 +214,9 @@ def _input_of(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         return None
     if any(one is not None and one is not False and one is not x for one in kwargs.values()):
         return None
-    if type(x) is not torch.Tensor or x.dtype is not torch.float32 or x.dim() != 3 or not x.is_cpu or not x.numel():
+    if type(x) is not torch.Tensor or x.dtype is not torch.float32 or not x.is_cpu or not is_unobserved(x):
         return None
-    if not is_unobserved(x) or torch.is_autocast_enabled("cpu") or runtime.tuned():
+    if x.dim() != 3 or not x.numel() or x.is_neg() or torch.is_autocast_enabled("cpu") or runtime.tuned():
         return None
     if _all_hooks._global_forward_hooks or _all_hooks._global_forward_pre_hooks:
         return None
@@ -230,7 +259,10 @@ class FusedStack:
         """Run all blocks in one call, or as the class of the stack does."""
         x = _input_of(self, args, kwargs)
         blocks = None if x is None else [*self.layer]  # type: ignore[attr-defined]
-        if blocks and not any(one._forward_hooks or one._forward_pre_hooks for one in (*blocks, self.layer)):  # type: ignore[attr-defined]
+        if blocks and not any(
+            one._forward_hooks or one._forward_pre_hooks or "forward" in vars(one)
+            for one in (*blocks, self.layer)  # type: ignore[attr-defined]
+        ):
             answer = _run(x, blocks)
             if answer is not None:
                 return sys.modules[type(self).__module__].BaseModelOutputWithPastAndCrossAttentions(answer)
@@ -267,9 +299,19 @@ def _remade(kind: Any) -> Any:
 def parts_of(block: Any) -> Parts | str:
     """Return the parts of a block, or the reason why it has none that one call computes."""
     kind = type(block).__mro__[2] if isinstance(block, Fused) else type(block)
-    found = KNOWN[_name_of(kind)](block)
+    try:
+        found = KNOWN[_name_of(kind)](block)
+    except AttributeError as problem:
+        return f"its class differs from the known one: {sentence(problem)}"
     if found is None:
         return "it is no block of an encoder"
+    for one in [*block.modules()][1:]:
+        if own_function(one):
+            return f"forward of its {type(one).__name__} was replaced"
+        if type(one).__module__.partition(".")[0] not in LIBRARIES:
+            return f"it has a layer of class {type(one).__name__}"
+    if any(one[ATTENTION] not in KINDS for one in _configurations(block)):
+        return "its attention is not that of transformers"
     for one in (*found.qkv, found.out, found.up, found.down):
         if not isinstance(one.module._modules.get(one.weight), PackedWeight):
             return "not all of its linear layers are packed"
@@ -338,8 +380,8 @@ def fuse(model: Any, *, inplace: bool = False) -> Any:
         The copy, or the model. Names of modules, state_dict and hooks are those of before. Attention, norms and
         activations are those of `heterocompute.attention` and `heterocompute.layers`, so that results differ from
         those of PyTorch's functions by rounding, and have the same bits on every machine and with every number of
-        threads. A call with a mask, in training, with gradients, under autocast, or with hooks inside of a block runs
-        module by module.
+        threads. A call with a mask, in training, with gradients, under autocast, or with hooks, a replaced ``forward``
+        or dropout inside of a block runs module by module.
 
     Raises
     ------
@@ -373,21 +415,24 @@ def fuse(model: Any, *, inplace: bool = False) -> Any:
             stack.__class__ = _class_of(type(stack))
     if not count:
         why = f": {reasons[0]}" if reasons else ""
+        if any(isinstance(one, Fused) for one in model.modules()):
+            why = " and is not fused already"
         raise WrongValue(f"fuse: the model has no block that one call computes{why}")
     return model
 
 
 def _fuse_one(block: Any, parts: Parts) -> str:
     """Change the class of a block; return the reason if its own steps have another result."""
+    if any(one._forward_hooks or one._forward_pre_hooks for one in [*block.modules()][1:]):
+        return "its layers have hooks: fuse the model first, and then add them"
     _joined(parts.qkv)
-    kind, was_training = type(block), block.training
+    kind = type(block)
     block.__class__, block._block = _class_of(kind), None
-    block.eval()
     width = parts.out.module._modules["weight"].shape[0]
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 5, width), dtype=np.float32))
-    with torch.inference_mode():
-        found, wanted = _run(x.numpy(), [block]), kind.forward(block, x)
-    block.train(was_training)
+    with evaluating(block):
+        found = _run(x.numpy(), [block])
+        wanted = None if found is None else kind.forward(block, x)
     if found is None or not isinstance(wanted, torch.Tensor):
         reason = "the core refuses its layers"
     elif not bool((found - wanted).abs().max() <= LARGEST * wanted.abs().max()):

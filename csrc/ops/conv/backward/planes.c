@@ -24,12 +24,14 @@ static void plane_task(void *context, int64_t task, int thread) {
 
 static bool is_contiguous(const hc_view *view) {
     int64_t size = sizeof(float);
+    bool fits = true;
     for (int i = view->ndim - 1; i >= 0; i--) {
-        if (view->shape[i] > 1 && view->strides[i] != size)
-            return false;
+        if (view->shape[i] == 0) /* no values, whatever the strides are */
+            return true;
+        fits = fits && (view->shape[i] == 1 || view->strides[i] == size);
         size *= view->shape[i];
     }
-    return true;
+    return fits;
 }
 
 /* Sizes of the memory of a plane do not overflow. */
