@@ -85,6 +85,24 @@ typedef struct {
 } hc_gemv_folded_args;
 typedef void hc_gemv_folded_fn(const hc_gemv_folded_args *args);
 
+/* gemv_folded_bytes: the same for codes of one byte and integer factors of up to 16 bits, one per group of `words` words
+ * of codes, 4, 8 or a multiple of 16. x is in order, and start has a quarter as many words. There is no scalar kernel:
+ * gemv_dots and gemv_sum are the definition. Budget: the caller chooses `most`, registers whose products fit the 16
+ * lanes of int32. is_small: the dot products of words, and the factors, fit int16. */
+typedef struct {
+    int flip, words;
+    bool is_small;
+    int64_t row_bytes, most; /* most: a multiple of 4 */
+    const uint8_t *codes;
+    const float *factors; /* (groups rounded up to 16) */
+    int n_lines;          /* 1, 2 or 4 */
+    int64_t x_bytes;
+    const int8_t *x;
+    const int32_t *start;
+    int64_t *sums;
+} hc_gemv_folded_bytes_args;
+typedef void hc_gemv_folded_bytes_fn(const hc_gemv_folded_bytes_args *args);
+
 /* gemv_chain: out[i] = fmaf(float(x_scales[s] * scales[i * ld + s]), float(dot_i(s)), out[i]), s ascending from +0, for
  * 16 rows. dot_i(s) is dots[i * ld + s] - corrections[s] modulo 2^32. If corrections is NULL, dots holds float32. ld is
  * a multiple of 16, and ld values of every row may be read. */

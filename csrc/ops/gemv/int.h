@@ -27,12 +27,13 @@ typedef struct {
     int64_t lines_bytes, load_bytes; /* of the vectors in the kernel's form, and during conversion */
     int n_threads;
     uint8_t *scratch;
-    hc_gemv_scaled_fn *scaled; /* or NULL: dots and chain are used instead */
-    int scaled_lines;          /* of x in a call of scaled, any number up to this; 0: 1, 2 or 4 */
-    bool is_packed;            /* scaled reads codes of widths other than 4 and 8 bits as they are stored */
-    hc_gemv_folded_fn *folded; /* or NULL: dots and sum are used instead */
-    hc_gemv_scaled_fn *turned; /* the same */
-    int64_t most;              /* of turned */
+    hc_gemv_scaled_fn *scaled;             /* or NULL: dots and chain are used instead */
+    int scaled_lines;                      /* of x in a call of scaled, any number up to this; 0: 1, 2 or 4 */
+    bool is_packed;                        /* scaled reads codes of widths other than 4 and 8 bits as they are stored */
+    hc_gemv_folded_fn *folded;             /* or NULL: dots and sum are used instead */
+    hc_gemv_folded_bytes_fn *folded_bytes; /* the same, for one or two lines */
+    hc_gemv_scaled_fn *turned;             /* the same */
+    int64_t most;                          /* of folded_bytes or turned */
     hc_gemv_dots_fn *dots;
     hc_gemv_sum_fn *sum;
     hc_gemv_chain_fn *chain;

@@ -148,8 +148,8 @@ void hc_integers_turned_plan(hc_integers_job *job, const hc_run *run) {
     const hc_stored_form *form = &weights->form;
     const int64_t words = job->segment / 4;
     const int bits = form->bits - 1 + 7 + form->scale_bits; /* of one product */
-    if (!job->folds || job->folded || job->densifies || weights->as_integers || weights->bits != 8 || form->lift ||
-        form->has_zero_points || job->segment != job->geometry->group ||
+    if (!job->folds || job->folded || job->folded_bytes || job->densifies || weights->as_integers ||
+        weights->bits != 8 || form->lift || form->has_zero_points || job->segment != job->geometry->group ||
         (words != 4 && words != 8 && words != 16 && words != 32) || bits > 24 || form->second != HC_SECOND_ROW)
         return;
     job->is_packed = weights->unpacks && HC_PICK(gemv_turned_packed, run);

@@ -166,6 +166,66 @@ void check_gemv_folded(const hc_kernel *kernel) {
     folded_case(kernel, 2, 2048, 1, true, ANY, ANY);
 }
 
+/* The sums by their equation, in int64. */
+static void folded_bytes_definition(const hc_gemv_folded_bytes_args *args) {
+    for (int line = 0; line < args->n_lines; line++) {
+        int64_t sum = 0;
+        for (int64_t k = 0; k < args->row_bytes; k++) {
+            const int64_t factor = (int64_t)args->factors[k / 4 / args->words];
+            sum += factor * (args->codes[k] ^ args->flip) * args->x[line * args->x_bytes + k];
+            sum += k % 4 ? 0 : factor * args->start[(line * args->x_bytes + k) / 4];
+        }
+        args->sums[line] = sum;
+    }
+}
+
+static void folded_bytes_case(const hc_kernel *kernel, int words, int64_t row_bytes, int n_lines, bool is_small,
+                              integer_kind codes, integer_kind values) {
+    begin("row of %" D " bytes, %d words a group, %d lines, small %d, codes %s, x %s", row_bytes, words, n_lines,
+          is_small, integer_kind_name(codes), integer_kind_name(values));
+    const int flip = is_small ? 32 : 128;
+    const int64_t x_bytes = hc_round_up(row_bytes, 64) + 64, groups = hc_ceil_div(row_bytes, 4 * words);
+    uint8_t *stored = draw_codes(row_bytes, flip, codes);
+    float *factors = zeros(hc_round_up(groups, 16) + 16, 4);
+    for (int64_t i = 0; i < row_bytes && is_small; i++)
+        stored[i] &= 63;
+    for (int64_t g = 0; g < groups; g++)
+        factors[g] = (float)draw_integer(0, 255, codes == ANY ? ANY : MOST);
+    hc_gemv_folded_bytes_args args = {.flip = flip,
+                                      .words = words,
+                                      .is_small = is_small,
+                                      .row_bytes = row_bytes,
+                                      .most = 4 + 4 * (int64_t)draw_below(is_small ? 120 : 31),
+                                      .codes = stored,
+                                      .factors = factors,
+                                      .n_lines = n_lines,
+                                      .x_bytes = x_bytes,
+                                      .x = draw_lines(8, n_lines, x_bytes, row_bytes, values)},
+                              other;
+    args.start = make_start(8, flip, n_lines, x_bytes, args.x);
+    other = args;
+    args.sums = items(n_lines, 8);
+    other.sums = items(n_lines, 8);
+    folded_bytes_definition(&other);
+    kernel->fn.gemv_folded_bytes(&args);
+    same("sums", I64, args.sums, other.sums, n_lines);
+    BENCH(folded_bytes_definition(&other), kernel->fn.gemv_folded_bytes(&args));
+}
+
+void check_gemv_folded_bytes(const hc_kernel *kernel) {
+    int i = 0;
+    for (int words = 4; words <= 32; words *= 2)
+        for (int n_lines = 1; n_lines <= 4; n_lines *= 2)
+            for (int64_t row_bytes = 0; row_bytes <= 1300; row_bytes += row_bytes < 140 ? 1 : 13)
+                for (int j = 0; j < 2; j++, i++)
+                    folded_bytes_case(kernel, words, row_bytes, n_lines, j, (integer_kind)(i / 2 % N_INTEGER_KINDS),
+                                      (integer_kind)(i / 3 % N_INTEGER_KINDS));
+    folded_bytes_case(kernel, 16, 1 << 16, 1, false, LEAST, LEAST);
+    folded_bytes_case(kernel, 4, 1 << 16, 4, true, LEAST, LEAST);
+    usual();
+    folded_bytes_case(kernel, 16, 2048, 1, false, ANY, ANY);
+}
+
 static void chain_case(const hc_kernel *kernel, int64_t n, int64_t ld, bool corrected, integer_kind dots_kind,
                        float_kind kind) {
     begin("n %" D ", ld %" D ", dots %s, scales %s", n, ld, corrected ? integer_kind_name(dots_kind) : "float32",
