@@ -108,6 +108,11 @@ class PackedTurnedLinear(PackedLinear):
         answer: torch.Tensor = linear(turned(input, self.block), self.weight, self.bias)
         return answer
 
+    def _values(self) -> Array:
+        """Return the float32 weight for inputs that are not rotated."""
+        values: Array = turned(self.weight.dequantize(), self.block).numpy()
+        return values
+
     def _load_from_state_dict(self, state_dict: Any, prefix: str, local: object, strict: bool, missing: object,
                               unexpected: object, errors: Any) -> None:  # fmt: skip
         super()._load_from_state_dict(state_dict, prefix, local, strict, missing, unexpected, errors)
