@@ -15,8 +15,9 @@ import numpy as np
 
 from ....base.errors import WrongValue, printable
 from ....base.texts import file_name, quoted
+from ....formats import GGML
 from ...containers.gguf_files import Gguf
-from ...gguf import save_tensors
+from ...gguf import fitting, save_tensors
 from ...opening import open_checkpoint, reader_of
 from ...plain import NAMES, Plain, parse_type
 from .importance import importance_in
@@ -64,6 +65,7 @@ def quantize_searched(
     exclude: str | Iterable[str],
     importance: str | os.PathLike[str] | Mapping[str, Any] | None,
     requantize: bool,
+    fallback: bool,
     check: str,
 ) -> dict[str, Any]:
     """Write a checkpoint, with the arguments and the result of `quantize_checkpoint`.
@@ -102,6 +104,12 @@ def quantize_searched(
                     "llama-imatrix with it (--importance FILE), or another type"
                 )
             types[own] = str(chosen) if isinstance(chosen, Plain | Lattice) else chosen
+            fits = fitting(chosen, plain.shape(own)) if isinstance(chosen, GGML | Lattice) else chosen
+            if not fallback and fits != chosen:
+                raise WrongValue(
+                    f"quantize_checkpoint: tensor {quoted(own)}: rows of {plain.shape(own)[-1]} values, which are not "
+                    f"whole blocks of {chosen}: {fits} fits"
+                )
         keys = {} if model is None else {"general.architecture": model.architecture, **model.keys}
         written = save_tensors(out_path, plain, keys, types, {n: w for n, w in given.items() if n in plain}, check)
         shapes = {own: plain.shape(own) for own in written}
