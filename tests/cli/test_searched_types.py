@@ -102,7 +102,5 @@ def test_importance_of_another_width_is_refused(tmp_path: Path) -> None:
     path, _ = written(tmp_path)
     matrix = {f"{QUERY}.in_sum2": np.ones((1, 128), np.float32), f"{QUERY}.counts": np.ones((1, 1), np.float32)}
     hc.save_gguf(tmp_path / "other.gguf", matrix, {"general.type": "imatrix"}, {"*": "f32"})
-    with pytest.raises(
-        ValueError, match=r"'blk.0.attn_q.weight' has shape \(1, 128\), expected \(256,\)"
-    ):
+    with pytest.raises(ValueError, match=r"'blk.0.attn_q.weight' has shape \(1, 128\), expected \(256,\)"):
         hc.quantize_checkpoint(path, tmp_path / "o.gguf", "iq3_s", layout="gguf", importance=tmp_path / "other.gguf")
