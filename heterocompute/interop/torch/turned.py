@@ -50,7 +50,8 @@ def turned(x: torch.Tensor, block: int) -> torch.Tensor:
 
 @functools.cache
 def _matrix(block: int, device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(sylvester(block).copy()).to(device)
+    with torch.inference_mode(False):  # later calls may have gradients
+        return torch.from_numpy(sylvester(block).copy()).to(device)
 
 
 class TurnedLinear(torch.nn.Linear):

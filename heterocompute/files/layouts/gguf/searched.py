@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....base.errors import WrongValue, printable
+from ....base.errors import WrongValue, printable, shown
 from ....base.texts import file_name, quoted
 from ....formats import GGML
 from ...containers.gguf_files import Gguf
@@ -52,7 +52,7 @@ def needs_search(layout: str | None, importance: object, types: Iterable[Any]) -
     lattice = next((one for one in types if isinstance(one, Lattice)), None)
     if layout != "gguf" and (lattice is not None or importance is not None):
         what = f"format is {lattice}" if lattice is not None else "importance is given"
-        raise WrongValue(f"quantize_checkpoint: {what}, which only layout 'gguf' has, and layout is {layout!r}")
+        raise WrongValue(f"quantize_checkpoint: {what}, which only layout 'gguf' has, and layout is {shown(layout)}")
     return lattice is not None or importance is not None
 
 
