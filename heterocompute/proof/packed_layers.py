@@ -45,7 +45,7 @@ def with_packed_values(plain: Any, packed: Any, args: tuple[Any, ...]) -> tuple[
 
     def turn(x: Any) -> Any:
         """Rotate inputs as the packed layer does before it rounds them; a second call rotates back."""
-        from ..interop.torch.turned import PackedTurnedLinear, turned
+        from ..interop.torch.turned import PackedTurnedLinear, turned  # optional
 
         return turned(x, packed.block) if isinstance(packed, PackedTurnedLinear) else x
 
