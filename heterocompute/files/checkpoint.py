@@ -181,7 +181,9 @@ def quantize_checkpoint(
         if fake or consume or part is not None or axis is not None:
             raise WrongValue("quantize_checkpoint: fake, consume, part or axis is given, which searched types of GGUF "
                              "do not have")  # fmt: skip
-        return quantize_searched(in_path, out_path, default, chosen, include, exclude, importance, requantize, check)
+        return quantize_searched(
+            in_path, out_path, default, chosen, include, exclude, importance, requantize, fallback, check
+        )
     options = (default, chosen, include, exclude, axis, needed)
     target = None if layout is None else check_layout(layout)
 

@@ -235,7 +235,7 @@ def _stored(name: str, array: object, kind: str | Format | Lattice, importance: 
             raise WrongType(
                 f"save_gguf: importance of {quoted(name)} is {shown(importance)}, expected numbers of shape (columns,)"
             ) from None
-        if weights.ndim == 2 and (len(weights) == 1 or weights.shape == (*array.shape[:1], array.shape[-1])):
+        if weights.shape in ((1, array.shape[-1]), (*array.shape[:1], array.shape[-1])):
             weights = np.repeat(weights, len(rows) // len(weights), 0)  # of each matrix
         elif weights.shape != rows.shape[1:]:
             raise WrongValue(

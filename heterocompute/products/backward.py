@@ -125,7 +125,7 @@ def _spread(nchw: Array, filters: Array, window: Window, layout: str, result: Fl
         _times_filters(nchw, filters[:, :, 0, 0], dx)
         return
     if result.flags.c_contiguous and layout == "NCHW" and _is_of_planes(window, depth, k):
-        taken, weights = (np.require(converted(one, np.float32), requirements="CA") for one in (nchw, filters))
+        taken, weights = (np.require(converted(one, np.float32), requirements=["C", "A"]) for one in (nchw, filters))
         _core.conv2d_gradient_planes(
             runtime.run(), taken, weights, window.stride, window.before, window.dilation, window.groups, dx
         )

@@ -84,3 +84,23 @@ def test_blocks_are_rounded_again_only_if_asked(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="already quantized.*requantize"):
         hc.quantize_checkpoint(tmp_path / "q8.gguf", tmp_path / "o.gguf", "iq3_s", layout="gguf")
     assert hc.quantize_checkpoint(tmp_path / "q8.gguf", tmp_path / "o.gguf", "iq3_s", layout="gguf", requantize=True)
+
+
+def test_rows_that_are_not_whole_blocks_get_another_type_or_an_error(tmp_path: Path) -> None:
+    path, given = written(tmp_path)
+    given.pop("importance")
+    hc.save(path, {**given, "blk.0.odd.weight": np.ones((3, 96), np.float32)})
+    more: dict[str, Any] = {"layout": "gguf", "importance": tmp_path / "imatrix.gguf", "recipe": {"*odd*": "q4_k"}}
+    found = hc.quantize_checkpoint(path, tmp_path / "o.gguf", "iq2_xs", **more)
+    assert found["instead"] == {"blk.0.odd.weight": "q4_k"}
+    with pytest.raises(ValueError, match="'blk.0.odd.weight': rows of 96 values, which are not whole blocks of q4_k"):
+        hc.quantize_checkpoint(path, tmp_path / "p.gguf", "iq2_xs", fallback=False, **more)
+    assert not (tmp_path / "p.gguf").exists()
+
+
+def test_importance_of_another_width_is_refused(tmp_path: Path) -> None:
+    path, _ = written(tmp_path)
+    matrix = {f"{QUERY}.in_sum2": np.ones((1, 128), np.float32), f"{QUERY}.counts": np.ones((1, 1), np.float32)}
+    hc.save_gguf(tmp_path / "other.gguf", matrix, {"general.type": "imatrix"}, {"*": "f32"})
+    with pytest.raises(ValueError, match=r"'blk.0.attn_q.weight' has shape \(1, 128\), expected \(256,\)"):
+        hc.quantize_checkpoint(path, tmp_path / "o.gguf", "iq3_s", layout="gguf", importance=tmp_path / "other.gguf")

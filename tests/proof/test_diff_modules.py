@@ -427,3 +427,18 @@ def test_a_weight_that_a_hook_computes_has_the_bound_of_its_sums() -> None:
     model, x = torch.nn.Sequential(torch.nn.utils.weight_norm(torch.nn.Linear(64, 16))), torch.randn(5, 64)
     assert hc.diff(model, model, x).equal
     assert hc.diff(model, ht.convert(model, "int8"), x).cause == "format"
+
+
+@pytest.mark.parametrize("activations", [None, "int8", "fp8_e4m3fn"])
+@pytest.mark.parametrize("fmt", ["int8", "int4-g16"])
+def test_a_layer_that_rotates_its_inputs_differs_by_its_format(fmt: str, activations: str | None) -> None:
+    from heterocompute.interop.torch.turned import PackedTurnedLinear
+
+    torch.manual_seed(1)
+    plain, x = torch.nn.Linear(64, 16), torch.randn(9, 64) * torch.ones(64).index_fill(0, torch.tensor([3]), 40)
+    q = hc.quantize(hc.ptq.hadamard(plain.weight.detach().numpy(), block=64), fmt)
+    packed = PackedTurnedLinear(q, copy.deepcopy(plain.bias), activations, 64)
+    found = hc.diff(torch.nn.Sequential(plain), torch.nn.Sequential(packed), x)
+    assert (found.layer, found.cause) == ("0", "format")
+    packed.bias.data[3] += 1
+    assert hc.diff(torch.nn.Sequential(plain), torch.nn.Sequential(packed), x).cause != "format"

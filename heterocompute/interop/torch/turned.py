@@ -50,7 +50,8 @@ def turned(x: torch.Tensor, block: int) -> torch.Tensor:
 
 @functools.cache
 def _matrix(block: int, device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(sylvester(block).copy()).to(device)
+    with torch.inference_mode(False):  # later calls may have gradients
+        return torch.from_numpy(sylvester(block).copy()).to(device)
 
 
 class TurnedLinear(torch.nn.Linear):
@@ -107,6 +108,11 @@ class PackedTurnedLinear(PackedLinear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         answer: torch.Tensor = linear(turned(input, self.block), self.weight, self.bias)
         return answer
+
+    def _values(self) -> Array:
+        """Return the float32 weight for inputs that are not rotated."""
+        values: Array = turned(self.weight.dequantize(), self.block).numpy()
+        return values
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, local: object, strict: bool, missing: object,
                               unexpected: object, errors: Any) -> None:  # fmt: skip

@@ -316,3 +316,14 @@ def test_bad_input_is_one_sentence(model: Any, options: dict[str, Any], sentence
     x = torch.zeros(4, 4, dtype=torch.int64) if hasattr(model, "num_embeddings") else torch.randn(4, model.in_features)
     with pytest.raises(ValueError, match=sentence):
         ht.convert(model, "int8", **{"inputs": x, "rotate": "online", **options})
+
+
+def test_a_rotation_of_inference_mode_has_gradients_later() -> None:
+    from heterocompute.interop.torch import turned
+
+    turned._matrix.cache_clear()
+    with torch.inference_mode():
+        turned.turned(torch.ones(2, 16), 16)
+    x = torch.ones(2, 16, requires_grad=True)
+    turned.turned(x, 16).sum().backward()
+    assert x.grad is not None

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ....base.errors import WrongValue, printable
+from ....base.errors import WrongValue, printable, shown
 from ....base.texts import file_name, quoted
+from ....formats import GGML
 from ...containers.gguf_files import Gguf
-from ...gguf import save_tensors
+from ...gguf import fitting, save_tensors
 from ...opening import open_checkpoint, reader_of
 from ...plain import NAMES, Plain, parse_type
 from .importance import importance_in
@@ -51,7 +52,7 @@ def needs_search(layout: str | None, importance: object, types: Iterable[Any]) -
     lattice = next((one for one in types if isinstance(one, Lattice)), None)
     if layout != "gguf" and (lattice is not None or importance is not None):
         what = f"format is {lattice}" if lattice is not None else "importance is given"
-        raise WrongValue(f"quantize_checkpoint: {what}, which only layout 'gguf' has, and layout is {layout!r}")
+        raise WrongValue(f"quantize_checkpoint: {what}, which only layout 'gguf' has, and layout is {shown(layout)}")
     return lattice is not None or importance is not None
 
 
@@ -64,6 +65,7 @@ def quantize_searched(
     exclude: str | Iterable[str],
     importance: str | os.PathLike[str] | Mapping[str, Any] | None,
     requantize: bool,
+    fallback: bool,
     check: str,
 ) -> dict[str, Any]:
     """Write a checkpoint, with the arguments and the result of `quantize_checkpoint`.
@@ -102,6 +104,12 @@ def quantize_searched(
                     "llama-imatrix with it (--importance FILE), or another type"
                 )
             types[own] = str(chosen) if isinstance(chosen, Plain | Lattice) else chosen
+            fits = fitting(chosen, plain.shape(own)) if isinstance(chosen, GGML | Lattice) else chosen
+            if not fallback and fits != chosen:
+                raise WrongValue(
+                    f"quantize_checkpoint: tensor {quoted(own)}: rows of {plain.shape(own)[-1]} values, which are not "
+                    f"whole blocks of {chosen}: {fits} fits"
+                )
         keys = {} if model is None else {"general.architecture": model.architecture, **model.keys}
         written = save_tensors(out_path, plain, keys, types, {n: w for n, w in given.items() if n in plain}, check)
         shapes = {own: plain.shape(own) for own in written}
