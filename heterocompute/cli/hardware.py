@@ -226,8 +226,7 @@ def _count(arguments: argparse.Namespace) -> int:
 def _roofline(arguments: argparse.Namespace) -> int:
     from .. import hardware as hw  # 60 ms
 
-    _check_texts(arguments.dtype, arguments.format)
-    _check_texts(arguments.dtype, arguments.kv_cache)
+    _check_texts(arguments.dtype, arguments.format, arguments.kv_cache)
     if arguments.kv_cache is not None and arguments.context is None:
         raise UsageError("--kv-cache needs --context: only a generated token reads cached keys and values")
     if arguments.fused_attention and arguments.context is not None:
@@ -317,14 +316,15 @@ def _shape_of(text: str | None) -> tuple[int, ...] | None:
     return tuple(map(int, parts))
 
 
-def _check_texts(dtype: str | None, format: str | None = None) -> None:
+def _check_texts(dtype: str | None, format: str | None = None, kv_cache: str | None = None) -> None:
     from ..hardware.chips.chip import dtype_bits  # 60 ms
-    from ..hardware.cost.stored import stored  # 60 ms
+    from ..hardware.cost.stored import stored, stored_cache  # 60 ms
 
     try:
         if dtype is not None:
             dtype_bits(dtype)
         stored(format, dtype or "fp16")
+        stored_cache(kv_cache, dtype or "fp16")
     except ValueError as error:
         raise UsageError(str(error)) from None
 

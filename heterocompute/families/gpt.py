@@ -190,8 +190,9 @@ COHERE2 = Family(
     "cohere2",
     (
         Kind("cohere2", {**COHERE_DEFAULTS, "sliding_window": 4096, "sliding_window_pattern": 4}, keys=EPSILON,
-             biases={"attention_bias": ATTENTION}, factors={"logit_scale": "logits"},
-             windows=Windows(is_listed=True, period_key="sliding_window_pattern"), title="Cohere2"),
+             reads=("position_embedding_type", "use_parallel_block"), biases={"attention_bias": ATTENTION},
+             factors={"logit_scale": "logits"}, title="Cohere2",
+             windows=Windows(is_listed=True, period_key="sliding_window_pattern")),
     ),
     centered=True, parallel="always", shares_norm=True, pairs=True, rotates_neighbors=True, unrotated="global",
     period=4, has_output=False, factors=("logits",), has_windows="read", is_square=True, has_scales=True,

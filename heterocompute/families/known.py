@@ -45,7 +45,9 @@ NEUTRAL: dict[str, Collection[Any]] = {
     "swiglu_alpha": (), "swiglu_limit": (), "enable_bias": (True,),
     "reorder_and_upcast_attn": (False,), "do_layer_norm_before": (True,), "layer_norm_elementwise_affine": (True,),
     "apply_residual_connection_post_layernorm": (False,), "position_embedding_type": ("absolute",),
-    "norm_bias": (False,),
+    "norm_bias": (False,), "mlp_type": ("default",), "norm_type": ("layer_norm",), "rotary_pct": (1,),
+    "order_of_interleaved_layers": ("local_attn_first",), "use_embedding_sharing": (True,),
+    "use_gated_activation": (True,), "use_parallel_block": (False,),
 }  # fmt: skip
 # Names of other programs, and of other families, for keys that are read. Harmless with the value of these.
 ANOTHER = {
@@ -59,7 +61,7 @@ ANOTHER = {
     "layer_norm_eps": "rms_norm_eps", "layer_norm_epsilon": "rms_norm_eps", "layernorm_epsilon": "rms_norm_eps",
     "norm_eps": "rms_norm_eps", "norm_epsilon": "rms_norm_eps",
     "rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta", "rope_base": "rope_theta",
-    "act_fn": "hidden_act",
+    "act_fn": "hidden_act", "experts_per_token": "num_experts_per_tok", "layer_switch": "sliding_window_pattern",
     "activation_function": "hidden_act", "padded_vocab_size": "vocab_size", "n_vocab": "vocab_size",
 }  # fmt: skip
 GENERATION = frozenset(
@@ -78,10 +80,11 @@ GENERATION = frozenset(
 TRAINING = frozenset(
     "attention_dropout attention_probs_dropout_prob attn_pdrop aux_loss_alpha dropout embd_pdrop finetuning_task "
     "gradient_checkpointing hidden_dropout hidden_dropout_prob initializer_factor initializer_range "
-    "label_smoothing loss_type neftune_noise_alpha output_router_logits pretraining_tp resid_pdrop "
+    "label_smoothing loss_type neftune_noise_alpha output_router_logits pretraining_tp resid_pdrop seq_aux "
     "router_aux_loss_coef router_jitter_noise router_z_loss_coef sequence_parallel tf_legacy_loss use_recompute "
-    "embedding_dropout ffn_dropout hidden_dropout_rate residual_dropout z_loss init_std layerdrop input_jitter_noise "
-    "summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj".split()
+    "activation_dropout embedding_dropout ffn_dropout hidden_dropout_rate residual_dropout z_loss init_std layerdrop "
+    "input_jitter_noise summary_activation summary_first_dropout summary_proj_to_labels summary_type "
+    "summary_use_proj".split()
 )
 OTHERS = frozenset(
     # names, and programs that read or wrote the file
@@ -98,12 +101,13 @@ OTHERS = frozenset(
     "sparse_pred_ignore_index sparse_prediction "
     # of the training of BLOOM
     "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv "
-    "slow_but_exact "
+    "scale_attention_softmax_in_fp32 slow_but_exact use_parallel_embedding "
     # memory and results
     "cache_dtype chunk_size_feed_forward output_attentions output_hidden_states return_dict tie_last_hidden_states "
     "use_cache use_return_dict "
     # lengths that only a tokenizer or a server uses, tokens, and heads of other tasks
     "dual_chunk_attention_config id2label image_token_id label2id max_sequence_length max_seq_len model_max_length "
+    "initial_context_length "
     "num_labels pad_token_id prefix problem_type sep_token_id seq_length tokenizer_class unk_token_id "
     "classifier_dropout bos_token eos_token pad_token unk_token chat_template ignore_index mask_token_id "
     "num_logits_to_keep logits_to_keep pad_vocab_size_multiple_of tokenizer_type video_token_id "
@@ -182,7 +186,8 @@ def check_config(keys: Keys, config: Mapping[str, Any], kind: Kind) -> None:
     read = kind.read_keys() | (READ_BY - NEUTRAL.keys() - ANOTHER.keys())
     for key, value in config.items():
         is_known = key in READ or key in read or key in HARMLESS or key.startswith("_")
-        is_known = is_known or (key in ANOTHER and value == config.get(ANOTHER[key]))
+        same = ANOTHER.get(key, "")
+        is_known = is_known or value in [config[one] for one in (same, *kind.keys.get(same, ())) if one in config]
         if not is_known and value is not None and not _among(value, NEUTRAL.get(key, ())):
             keys.fail(
                 f"{printed(key)} is {shown(value)}, which is not read in the family {kind.name} and may change the "

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..base.locations import is_file, is_url, names_in
+from ..base.locations import is_file, is_folder, is_url, names_in
 from ..base.magic import INDEX
 from .configuration import CONFIG, configured
 from .containers.container import inside
@@ -32,11 +33,14 @@ PROGRAM_FILES = {
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".onnx_data", ".gguf", ".npz", ".npy", ".h5",
            ".msgpack", ".tflite", ".ot", INDEX)  # fmt: skip
 
+# Folders of a checkpoint that are no checkpoints: modules of sentence-transformers after the network, chat templates.
+PARTS = re.compile(r"[1-9][0-9]*_\w+|additional_chat_templates")
+
 
 def files_beside(
     path: str, config: Mapping[str, Any], instead: bool = False, is_one: bool = False
 ) -> dict[str, str | bytes]:
-    """Return the files that go along with the weights: those of the folder itself that are no weights, nor hidden.
+    """Return the files that go along with the weights: no weights and no hidden files, and the folders of `PARTS`.
 
     Parameters
     ----------
@@ -53,7 +57,7 @@ def files_beside(
     Returns
     -------
     dict of str to str or bytes
-        Name -> the file to copy, or what to write.
+        Name, perhaps ``FOLDER/NAME`` -> the file to copy, or what to write.
 
     Raises
     ------
@@ -69,6 +73,9 @@ def files_beside(
             continue
         if place and is_file(place) and not name.startswith(".") and not name.endswith(WEIGHTS):
             found[name] = place
+        elif place and PARTS.fullmatch(name) and is_folder(place) and not is_one:
+            paths = {f"{name}/{one}": inside(folder, f"{name}/{one}") for one in names_in(place) if one[:1] != "."}
+            found |= {one: path for one, path in paths.items() if path and is_file(path)}
     if None in config.values() or instead:  # plain from now on, or described in another way
         found = {name: place for name, place in found.items() if name not in OLDER_CONFIGS}
     if instead:

@@ -63,7 +63,8 @@ def _check(found: object) -> None:
     if not is_count(found["parts"]) or found["parts"] > MAX_PARTS or not isinstance(found["beside"], list):
         raise WrongValue("parts or beside has the wrong type")
     for name in found["beside"]:
-        if not _is_text(name) or name in ("", ".", "..") or "/" in name or os.sep in name or "\0" in name:
+        parts = name.split("/") if _is_text(name) else []
+        if len(parts) not in (1, 2) or any(part in ("", ".", "..") or "\\" in part or "\0" in part for part in parts):
             raise WrongValue("an entry of beside is not a file name")
     digests = [_check_shard(i, one) for i, one in enumerate(shards)]
     if len(set(digests)) < len(digests):

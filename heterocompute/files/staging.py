@@ -72,13 +72,15 @@ class Staging:
                 self.inner: lambda name: self.begun and (SHARD_NAME.fullmatch(name) or TEMPORARY.fullmatch(name)
                                                          or name in (INDEX_NAME, *companions)),
             }  # fmt: skip
+            folders = {name.partition("/")[0] for name in companions if "/" in name}
             listed = {folder: list(os.scandir(folder)) if found[folder] and not strange else [] for folder in ours}
             if not self.begun and self._is_begun():  # another part has begun since this run checked
                 self.begun = read_manifest(self._manifest)
             for folder, is_ours in ours.items():
                 for entry in listed[folder]:
                     is_inside = entry.path in found or entry.is_file(follow_symlinks=False)
-                    if not (is_ours(entry.name) and is_inside):
+                    is_part = folder == self.inner and entry.name in folders and entry.is_dir(follow_symlinks=False)
+                    if not ((is_ours(entry.name) and is_inside) or (self.begun and is_part)):
                         strange.append(entry.path)
             if strange:
                 raise WrongValue(f"{printable(min(strange))}: is in the way: {wanted}, where no other file may be")
@@ -164,7 +166,8 @@ class Staging:
         for folder in (self.inner, self._done):
             os.makedirs(folder, exist_ok=True)
         for name in set(os.listdir(self.inner)) - set(kept.values()):
-            os.unlink(os.path.join(self.inner, name))
+            place = os.path.join(self.inner, name)
+            (shutil.rmtree if _is_folder(place) else os.unlink)(place)
         # Under both names, since the process may end at any moment.
         declared = [[shard.digest, *{name, kept.get(name, name)}] for name, shard in zip(names, found, strict=True)]
         self._write(declared, source, found, consume or bool(self.begun.get("consume")))
@@ -208,6 +211,7 @@ class Staging:
             self._write(declared, source, found, False, count, sorted(companions))
         for name, content in companions.items():
             if not exists(place := os.path.join(self.inner, name)):
+                make_folder(os.path.dirname(place))
                 with replacing(place) as temporary:
                     put_file(temporary, content)
         return found
@@ -255,10 +259,11 @@ class Staging:
         companions : mapping of str to bytes, or str
             Name of each other file -> its content, or the path to copy it from.
         """
-        for name in os.listdir(self.inner):
-            if TEMPORARY.fullmatch(name):  # of a killed worker
-                os.unlink(os.path.join(self.inner, name))
+        for folder, _, names in os.walk(self.inner):
+            for name in filter(TEMPORARY.fullmatch, names):  # of a killed worker
+                os.unlink(os.path.join(folder, name))
         for name, content in companions.items():
+            make_folder(os.path.dirname(os.path.join(self.inner, name)))
             put_file(os.path.join(self.inner, name), content)
         self._write_index(weight_map, total)
         sync_folder(self.inner)

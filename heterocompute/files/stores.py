@@ -38,8 +38,9 @@ class StoreStaging(Staging):
             self.root: lambda name: name in ("done", "manifest.json"),
             self._done: RECEIPT.fullmatch,
             # before the manifest is written there are no files
-            self.inner: lambda name: self.begun and (SHARD_NAME.fullmatch(name) or name in (INDEX_NAME, *companions)),
+            self.inner: lambda name: self.begun and (SHARD_NAME.fullmatch(name) or name in (INDEX_NAME, *given)),
         }
+        given = {name.partition("/")[0] for name in companions}
         listed = {folder: names_in(folder) for folder in ours}
         if not self.begun and self._is_begun():  # another part has begun since this run checked
             super().__init__(self.out)
@@ -77,7 +78,7 @@ class StoreStaging(Staging):
             for name, shard in zip(names, found, strict=True)
             if resume and old.get(name) == shard.digest and shard.is_whole(shard.path)
         }
-        for name in set(names_in(self.inner)) - kept:
+        for name in set(names_in(self.inner)) - kept - {one.partition("/")[0] for one in companions if "/" in one}:
             remove(os.path.join(self.inner, name))
         declared = [[shard.digest, name] for name, shard in zip(names, found, strict=True)]
         self._write(declared, source, found, False)

@@ -295,3 +295,30 @@ def test_the_command_line_has_the_same_options(source, tmp_path, capsys):
 def test_sizes_are_texts():
     texts = ("5GB", "500 MB", "1.5GiB", "7", 9)
     assert [size_of(text) for text in texts] == [5 * 10**9, 5 * 10**8, 3 * 2**29, 7, 9]
+
+
+def test_folders_of_modules_and_templates_go_along(source, tmp_path):
+    texts = {"1_Pooling/config.json": '{"pooling_mode": "cls"}', "2_Dense/model.safetensors": "weights",
+             "additional_chat_templates/tool.jinja": "{{ messages }}"}  # fmt: skip
+    for name, text in {**texts, "other/config.json": "{}", "0_Transformer/a": "", "1_Pooling/.hidden": ""}.items():
+        (source / name).parent.mkdir(exist_ok=True)
+        (source / name).write_text(text)
+
+    def found(out):
+        return {str(file.relative_to(out)): file.read_text() for file in out.rglob("*")
+                if file.is_file() and file.parent != out}  # fmt: skip
+
+    quantized(source, tmp_path / "out")
+    assert found(tmp_path / "out") == texts
+    for part in ("2/2", "1/2"):
+        quantize_checkpoint(source, tmp_path / "parts", "int8", shard_size=SIZE, part=part)
+    hc.finish_checkpoint(tmp_path / "parts")
+    assert found(tmp_path / "parts") == texts
+    step, finished = 0, False
+    while not finished:
+        finished = run_until(step, lambda step=step: quantized(source, tmp_path / f"ends{step}"))
+        if not (tmp_path / f"ends{step}").exists():
+            quantized(source, tmp_path / f"ends{step}")
+        assert found(tmp_path / f"ends{step}") == texts
+        step += 4
+    assert step > 12

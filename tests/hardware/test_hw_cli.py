@@ -57,6 +57,10 @@ def test_context_counts_one_token_in_every_command_with_a_model(capsys: pytest.C
     token = hw.networks["gpt2"].decoding(100)
     found = run_json(capsys, "roofline", "gpt2", "t4", "--context", "100", "--kv-cache", "int8")
     assert found["traffic"] == hw.roofline(token, "t4", kv_cache="int8").traffic
+    rotated = run_json(capsys, "roofline", "gpt2", "t4", "--context", "100", "--kv-cache", "int4-g32+had32")
+    assert rotated["kv_cache"] == "int4-g32+had32"
+    assert rotated["traffic"] == hw.roofline(token, "t4", kv_cache="int4-g32").traffic < found["traffic"]
+    assert "which rotates values" in run(capsys, "roofline", "gpt2", "t4", "--format", "int4-g32+had")[2]
     assert "keys and values int8" in run(capsys, "roofline", "gpt2", "t4", "--context", "9", "--kv-cache", "int8")[1]
     assert run_json(capsys, "count", "gpt2", "--context", "100")["macs"] == hw.count(token).macs
     found = run_json(capsys, "accelerators", "gpt2", "tpu_v1", "--context", "100")

@@ -68,6 +68,25 @@ PUBLISHED: dict[str, dict[str, Any]] = {
                                                        "original_max_position_embeddings": 16}),
     "Mixtral": config_of("mixtral", router_aux_loss_coef=0.02, output_router_logits=False, sliding_window=None),
     "Qwen3 MoE": config_of("qwen3_moe", decoder_sparse_step=1, mlp_only_layers=[], router_aux_loss_coef=0.001),
+    "DeepSeek 2 Lite": {
+        **config_of("deepseek_v2", aux_loss_alpha=0.001, seq_aux=True, scoring_func="softmax", topk_method="greedy"),
+        "num_key_value_heads": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+        "n_group": 1, "topk_group": 1, "q_lora_rank": None, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "ep_size": 1,
+        "qk_rope_head_dim": 4, "v_head_dim": 8, "first_k_dense_replace": 1, "moe_layer_freq": 1,
+        "norm_topk_prob": False},
+    "gpt-oss": config_of(
+        "gpt_oss", num_local_experts=4, experts_per_token=2, num_experts_per_tok=2, sliding_window=8,
+        initial_context_length=16, layer_types=["sliding_attention", "full_attention"]),
+    "OPT": config_of("opt", activation_dropout=0.0, layerdrop=0.0, ffn_dim=48, activation_function="relu",
+                     word_embed_proj_dim=32, do_layer_norm_before=True),
+    "StarCoder 2": config_of(
+        "starcoder2", layer_norm_epsilon=1e-5, norm_epsilon=1e-5, mlp_type="default", norm_type="layer_norm",
+        scale_attention_softmax_in_fp32=True, use_bias=True, activation_function="gelu_pytorch_tanh",
+        hidden_act="gelu_pytorch_tanh", attention_softmax_in_fp32=True, scale_attn_weights=True),
+    "Command R7B": config_of(
+        "cohere2", layer_switch=4, sliding_window_pattern=4, order_of_interleaved_layers="local_attn_first",
+        position_embedding_type="rope_gptj", rotary_pct=1.0, use_embedding_sharing=True, use_gated_activation=True,
+        use_parallel_block=True, use_parallel_embedding=True, logit_scale=0.25, sliding_window=16),
     "Phi-3": config_of("phi3", embd_pdrop=0.0, resid_pdrop=0.0, sliding_window=2047, rope_scaling=None,
                        original_max_position_embeddings=4096, attention_bias=False, auto_map={"AutoConfig": "c.P"}),
     "Phi-4-mini": config_of("phi3", full_attn_mod=1, interpolate_factor=1, lm_head_bias=False, mlp_bias=False,

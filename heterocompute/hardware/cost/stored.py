@@ -10,7 +10,7 @@ from typing import Any
 
 from ... import _heterocompute as _core
 from ...base.errors import WrongType, WrongValue, shown
-from ...formats import Format, format as parse_format, is_rotated
+from ...formats import Format, format as parse_format, is_rotated, unrotated
 from ..chips.chip import dtype_bits
 from ..network.graph import Flow
 from ..network.loops import matmuls
@@ -86,7 +86,9 @@ def _mixed(formats: Mapping[str, Any], dtype: str, name: str) -> Mixed:
     return Mixed(text, None, plain.plain_bits, None, lambda layer: match(layer) or plain)
 
 
-def stored(fmt: str | Format | Mapping[str, Any] | None, dtype: str, name: str = "format") -> Stored:
+def stored(
+    fmt: str | Format | Mapping[str, Any] | None, dtype: str, name: str = "format", rotates: bool = False
+) -> Stored:
     """Return the storage of weights in a format.
 
     Parameters
@@ -98,6 +100,8 @@ def stored(fmt: str | Format | Mapping[str, Any] | None, dtype: str, name: str =
         The type of plain weights.
     name : str, optional
         The argument that errors name.
+    rotates : bool, optional
+        A format with ``+had`` has the bytes of its codes; otherwise it is refused.
 
     Raises
     ------
@@ -128,9 +132,9 @@ def stored(fmt: str | Format | Mapping[str, Any] | None, dtype: str, name: str =
     if not isinstance(fmt, (str, Format)):
         raise WrongType(f"{name} is {shown(fmt)}, expected a format or its text")
     found = parse_format(fmt)
-    if is_rotated(found):
+    if is_rotated(found) and not rotates:
         raise found.refusal(name)
-    return Stored(str(found), found, bits)
+    return Stored(str(found), unrotated(found), bits)
 
 
 def stored_cache(fmt: str | Format | None, dtype: str) -> Stored:
@@ -139,7 +143,7 @@ def stored_cache(fmt: str | Format | None, dtype: str) -> Stored:
     Parameters
     ----------
     fmt : str, Format or None
-        As in `stored`.
+        As in `stored`; rotated heads have the bytes of their codes.
     dtype : str
         The type without a format.
 
@@ -148,7 +152,7 @@ def stored_cache(fmt: str | Format | None, dtype: str) -> Stored:
     ValueError
         No such format, or it has a pattern.
     """
-    found = stored(fmt, dtype, "kv_cache")
+    found = stored(fmt, dtype, "kv_cache", rotates=True)
     if found.pattern is not None:
         raise WrongValue(f"kv_cache is {found.text}, expected a format without a pattern")
     return found
