@@ -30,9 +30,9 @@ from .measure import CheckFailed, Options, Row, Table
 Array = np.ndarray[Any, Any]
 
 WEIGHTS = (
-    "int8", "int4", "int8-g64", "int4-g32-f16", "int4-g128-asym", "int3-g32-f16", "q4_k", "vsq4-g16-s4", "vsq4-g16", "vsq6-g16-s6", "vsq8-g64-s8",
-    "nf4-g64", "mxfp4", "fp8_e4m3fn-row", "log8-8", "int8+2:4", "int8+3:4", "int8+1:8", "vsq4-g16-s4+2:4",
-    "int4-g32-f16+2:4", "vsq4-g16-s4+1:4", "nf4-g64+2:4",
+    "int8", "int4", "int8-g64", "int4-g32-f16", "int4-g128-asym", "int3-g32-f16", "q4_k", "vsq4-g16-s4", "vsq4-g16",
+    "vsq6-g16-s6", "vsq8-g64-s8", "nf4-g64", "mxfp4", "fp8_e4m3fn-row", "log8-8", "int8+2:4", "int8+3:4", "int8+1:8",
+    "vsq4-g16-s4+2:4", "int4-g32-f16+2:4", "vsq4-g16-s4+1:4", "nf4-g64+2:4",
     "2:4", "3:4", "1:4", "4:8", "2:8", "1:8", "1:16",
 )  # fmt: skip
 LAYERS = (  # channels, size of the images, filters, their size, stride, groups
