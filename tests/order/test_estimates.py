@@ -26,9 +26,11 @@ def counts(fmt: str, m: int, n: int, k: int, activations: str | None = None) -> 
     return {name: dict(zip(COUNTS, work, strict=True)) for name, _, reason, _, _, work in found if reason is None}
 
 
-def test_empty_lanes_of_groups_are_counted() -> None:
-    few, many = (counts("nf4-g64", 2, 8, 64 * groups)["gemv"] for groups in (1, 16))
-    assert few["products"] == many["products"]
+@pytest.mark.parametrize("isa", isas("gemv_groups"))
+def test_empty_lanes_of_groups_are_counted(isa: str) -> None:
+    with hc.use(isa=isa):
+        few, many = (counts("nf4-g64", 2, 8, 64 * groups)["gemv"] for groups in (1, 16))
+    assert few["products"] * (16 if isa == "scalar" else 1) == many["products"]
 
 
 def test_rows_that_fill_a_block_are_counted() -> None:

@@ -196,7 +196,7 @@ hc_work hc_gemv_float_work(const hc_product *p) {
     const bool decodes = hc_gemv_decodes(p->w_packed, true, &form);
     /* rows and the lanes of groups that are missing are multiplied, too */
     const double filled = hc_has_groups(p->w_packed->format)
-                              ? (double)(hc_round_up(geometry->groups, 16) * geometry->group)
+                              ? (double)(hc_groups_in_lanes(p, geometry->groups) * geometry->group)
                               : (double)p->w->columns;
     return (hc_work){.codes = decodes ? 0 : codes,
                      .decoded = decodes ? codes : 0,

@@ -379,7 +379,7 @@ hc_work hc_gemv_int_work(const hc_product *p) {
     const double turns = (double)hc_ceil_div(p->x->rows, HC_GEMV_MOST), codes = rows * (double)p->w->columns;
     const double lines = (double)(p->x->rows * job.n_signed_limbs);
     /* the chain over segments has 16 lanes, of which the last may be empty */
-    const double sums = rows * lines * (double)(job.scaled ? job.segments : job.padded_segments);
+    const double sums = rows * lines * (double)(job.scaled ? job.segments : hc_groups_in_lanes(p, job.segments));
     const bool is_grouped = job.kind == HC_ORDER_GROUPED, is_short = job.segment * job.weights.bits / 32 <= SHORT;
     const bool has_sums = job.folded || job.turned;
     const bool joins = is_grouped ? job.n_signed_limbs > 1 : is_short && !has_sums;

@@ -34,6 +34,10 @@ bool hc_unpacked(const hc_product *product);
 static inline double hc_values_and_results(const hc_product *product, double rows, double result) {
     return rows * ((double)product->w->columns + result * (double)product->w->rows);
 }
+/* the groups of a row of w with the empty lanes that kernels of 16 lanes multiply; scalar ones skip them; */
+static inline int64_t hc_groups_in_lanes(const hc_product *product, int64_t groups) {
+    return product->run->isa & (HC_ISA_AVX2 | HC_ISA_NEON) ? hc_round_up(groups, 16) : groups;
+}
 /* the groups of w; */
 double hc_groups(const hc_product *product);
 /* the number of columns into which the nonzeros of a pattern are expanded, 0 without a pattern; */
