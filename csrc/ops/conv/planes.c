@@ -106,7 +106,7 @@ static hc_conv_work work_of(hc_planes_job *job, const hc_convolution *conv) {
         const double plane = 2340 + (conv->window->stride[0] == 2 ? 1040 : 0) + 98 * (double)s->out_height;
         return (hc_conv_work){.products = 0.6 * outputs * (double)s->filters * (double)job->columns,
                               .values =
-                                  (double)s->n * (double)s->filters * (4.6 * (double)(s->height * s->width) + plane),
+                                  (double)s->n * (double)s->filters * (4.5 * (double)(s->height * s->width) + plane),
                               .bytes = n_threads * job->private_bytes};
     }
     const int64_t bands = hc_planes_bands(p);
