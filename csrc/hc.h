@@ -335,7 +335,7 @@ typedef struct {
     double products; /* multiply-adds, including those of padded tiles */
     double wide;     /* of these: multiply-adds of integers that the kernel's fast sum does not support */
     double groups;   /* sums that are multiplied by a scale, or reduced, separately */
-    double values;   /* values of x that are converted to the path's order */
+    double values;   /* values of x that are converted to the path's order; a result counts as some of them */
 } hc_work;
 typedef struct {
     int n_routes, route;

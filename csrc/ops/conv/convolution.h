@@ -67,13 +67,20 @@ bool hc_keep_algorithm_costs(uint32_t isa, const double *costs);
 #define HC_CONV_ALIKE UINT32_MAX
 
 /* The values that an algorithm moves whose kernels read the channels of a pixel and write the filters of an output as
- * neighbours. */
-static inline double hc_conv_moved(const hc_convolution *conv) {
+ * neighbours, each with its weight. */
+static inline double hc_conv_moved_by(const hc_convolution *conv, double read, double write) {
     const hc_conv_shape *s = &conv->shape;
     const bool reads = conv->x->strides[1] != hc_dtype_size(conv->x->dtype) && s->channels > 1;
     const bool writes = conv->out->strides[1] != (int64_t)sizeof(float) && s->filters > 1;
-    return (reads ? (double)s->n * (double)s->channels * (double)(s->height * s->width) : 0) +
-           (writes ? (double)s->n * (double)s->filters * (double)(s->out_height * s->out_width) : 0);
+    return (reads ? read * (double)s->n * (double)s->channels * (double)(s->height * s->width) : 0) +
+           (writes ? write * (double)s->n * (double)s->filters * (double)(s->out_height * s->out_width) : 0);
+}
+static inline double hc_conv_moved(const hc_convolution *conv) { return hc_conv_moved_by(conv, 1, 1); }
+
+/* The same if x is quantized: 0.16 ns a value that is read, 0.48 if it is not float32. A value that is written takes 0.14
+ * ns with `direct` and 0.09 with `implicit` (ten layers of 24 to 480 channels, three formats, Zen 4, 2026-11). */
+static inline double hc_conv_moved_codes(const hc_convolution *conv, double write) {
+    return hc_conv_moved_by(conv, conv->x->dtype == HC_F32 ? 0.55 : 1.6, write);
 }
 
 typedef struct {

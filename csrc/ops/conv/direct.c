@@ -284,6 +284,7 @@ const char *hc_conv_direct_rounded_refuses(const hc_convolution *conv) {
 
 hc_conv_work hc_conv_direct_rounded_work(const hc_convolution *conv) {
     hc_conv_work work = hc_conv_direct_work(conv);
+    work.moved = hc_conv_moved_codes(conv, 0.48);
     work.bytes += hc_rounded_bytes(conv);
     return work;
 }

@@ -100,12 +100,13 @@ static hc_conv_work work_of(hc_planes_job *job, const hc_convolution *conv) {
         const double outputs = (double)s->n * (double)(s->out_height * hc_round_up(s->out_width, p->lanes));
         job->each = HC_PICK(plane_f32, conv->run);
         job->private_bytes = hc_round_up(floats * size, HC_CACHE_LINE);
-        /* Pixels are copied with their padding: 0.17 ns each, 59 ns a plane and 2.7 ns a row, where a product of a lane
-         * takes 0.0095 (1096 layers of 24 to 960 planes of 7 x 7 to 112 x 112, Zen 4, 2026-11). */
-        const double plane = 1180 + (conv->window->stride[0] == 2 ? 440 : 0) + 54 * (double)s->out_height;
-        return (hc_conv_work){.products = outputs * (double)s->filters * (double)job->columns,
+        /* Pixels are copied with their padding: 0.23 ns each, 117 ns a plane and 4.9 ns a row, where a product of a lane
+         * takes 0.0057. So the plan expects as much of the time as it does of `depthwise` (300 layers of 16 to 960 planes of
+         * 7 x 7 to 112 x 112, Zen 4 with 8 to 12 runnable processes, 2026-11). */
+        const double plane = 2340 + (conv->window->stride[0] == 2 ? 1040 : 0) + 98 * (double)s->out_height;
+        return (hc_conv_work){.products = 0.6 * outputs * (double)s->filters * (double)job->columns,
                               .values =
-                                  (double)s->n * (double)s->filters * (3.4 * (double)(s->height * s->width) + plane),
+                                  (double)s->n * (double)s->filters * (4.5 * (double)(s->height * s->width) + plane),
                               .bytes = n_threads * job->private_bytes};
     }
     const int64_t bands = hc_planes_bands(p);

@@ -113,7 +113,7 @@ hc_work hc_gemv_batch_work(const hc_product *p) {
     return (hc_work){.decoded = codes,
                      .unpacked = hc_unpacked(p) ? codes : 0,
                      .groups = has_groups ? hc_groups(p) : 0,
-                     .values = HC_GEMV_BATCH * (double)p->w->columns};
+                     .values = hc_values_and_results(p, HC_GEMV_BATCH, 30)};
 }
 
 hc_status hc_gemv_batch_run(const hc_product *p, hc_error *error) {

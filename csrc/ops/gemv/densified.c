@@ -114,7 +114,7 @@ hc_work hc_gemv_densified_work(const hc_product *p) {
                          /* columns are processed one by one if x does not fit into L1 */
                      has_groups && x_bytes < NEAR_BYTES ? 0 : whole * vectors,
                      .groups = hc_groups(p) * vectors,
-                     .values = vectors * (double)g->whole_length};
+                     .values = hc_values_and_results(p, vectors, 40)};
 }
 
 hc_status hc_gemv_densified_run(const hc_product *p, hc_error *error) {

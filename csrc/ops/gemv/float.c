@@ -191,14 +191,19 @@ const char *hc_gemv_float_refuses(const hc_product *p) {
 
 hc_work hc_gemv_float_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns, vectors = (double)p->x->rows;
+    const hc_geometry *geometry = p->w_packed->geometry;
     hc_stored_form form;
     const bool decodes = hc_gemv_decodes(p->w_packed, true, &form);
+    /* rows and the lanes of groups that are missing are multiplied, too */
+    const double filled = hc_has_groups(p->w_packed->format)
+                              ? (double)(hc_groups_in_lanes(p, geometry->groups) * geometry->group)
+                              : (double)p->w->columns;
     return (hc_work){.codes = decodes ? 0 : codes,
                      .decoded = decodes ? codes : 0,
                      .unpacked = hc_unpacked(p) ? codes : 0,
-                     .products = codes * vectors,
+                     .products = (double)hc_round_up(p->w->rows, HC_GEMV_ROWS) * filled * vectors,
                      .groups = hc_groups(p) * vectors,
-                     .values = vectors * (double)p->w->columns};
+                     .values = hc_values_and_results(p, vectors, 64)};
 }
 
 hc_status hc_gemv_float_run(const hc_product *p, hc_error *error) {

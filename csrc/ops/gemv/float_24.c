@@ -134,7 +134,7 @@ hc_work hc_gemv_float_24_work(const hc_product *p) {
     return (hc_work){.codes = codes,
                      .products = codes * vectors,
                      .groups = hc_groups(p) * vectors,
-                     .values = vectors * (double)p->w->columns};
+                     .values = hc_values_and_results(p, vectors, 40)};
 }
 
 hc_status hc_gemv_float_24_run(const hc_product *p, hc_error *error) {

@@ -412,7 +412,9 @@ hc_work hc_gemv_int_work(const hc_product *p) {
     plan(&job, p);
     const double rows = (double)p->w->rows, values = (double)p->x->rows * (double)p->w->columns;
     const double turns = (double)hc_ceil_div(p->x->rows, HC_GEMV_MOST), codes = rows * (double)p->w->columns;
-    const double lines = (double)(p->x->rows * job.n_signed_limbs), sums = rows * lines * (double)job.segments;
+    const double lines = (double)(p->x->rows * job.n_signed_limbs);
+    /* the chain over segments has 16 lanes, of which the last may be empty */
+    const double sums = rows * lines * (double)(job.scaled ? job.segments : hc_groups_in_lanes(p, job.segments));
     const bool is_grouped = job.kind == HC_ORDER_GROUPED, is_short = job.segment * job.weights.bits / 32 <= SHORT;
     const bool has_sums = job.folded || job.folded_bytes || job.turned;
     const bool joins = is_grouped ? job.n_signed_limbs > 1 : (is_short && !has_sums) || job.folded_bytes;
@@ -424,7 +426,7 @@ hc_work hc_gemv_int_work(const hc_product *p) {
                      .products = codes * lines,
                      .wide = joins ? codes * lines : 0,
                      .groups = is_grouped || (!is_short && !has_sums) ? sums : rows * lines,
-                     .values = values};
+                     .values = hc_values_and_results(p, (double)p->x->rows, 10)};
 }
 
 /* The vectors of a turn in the form of the kernels, at the start of the job's memory. */

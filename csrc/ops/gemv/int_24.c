@@ -188,7 +188,7 @@ hc_work hc_gemv_int_24_work(const hc_product *p) {
     return (hc_work){.codes = codes,
                      .products = codes * lines,
                      .groups = hc_groups(p) * lines,
-                     .values = lines * (double)p->w->columns};
+                     .values = hc_values_and_results(p, lines, 1)};
 }
 
 hc_status hc_gemv_int_24_run(const hc_product *p, hc_error *error) {

@@ -215,5 +215,5 @@ hc_work hc_gemv_int_nm_work(const hc_product *p) {
                      .products = slots * lines,
                      .wide = job.is_stored && p->w_packed->format->bits <= 4 ? slots * lines : 0,
                      .groups = job.is_stored ? hc_groups(p) * lines : 0,
-                     .values = lines * (double)p->w->columns};
+                     .values = hc_values_and_results(p, lines, 1)};
 }

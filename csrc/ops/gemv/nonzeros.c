@@ -169,7 +169,7 @@ hc_work hc_gemv_nonzeros_work(const hc_product *p) {
     const double kept = rows * (double)p->w_packed->geometry->columns, columns = rows * (double)p->w->columns;
     const double unpacked = hc_unpacked(p) ? kept : 0;
     if (hc_has_groups(format)) /* one code after the other */
-        return (hc_work){.decoded = kept, .unpacked = unpacked, .wide = kept * vectors};
+        return (hc_work){.decoded = kept, .unpacked = unpacked, .wide = kept * vectors, .groups = rows * vectors};
     const bool is_plain = hc_form_is_plain(&form);
     return (hc_work){.codes = is_plain ? kept : 0,
                      .decoded = is_plain ? 0 : kept,

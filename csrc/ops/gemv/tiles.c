@@ -94,7 +94,10 @@ const char *hc_gemv_float_tiles_refuses(const hc_product *p) {
 /* The slowest path; it supports every format without a pattern. */
 hc_work hc_gemv_float_tiles_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns;
-    return (hc_work){.decoded = codes, .unpacked = hc_unpacked(p) ? codes : 0, .products = codes * (double)p->x->rows};
+    return (hc_work){.decoded = codes,
+                     .unpacked = hc_unpacked(p) ? codes : 0,
+                     .products = codes * (double)p->x->rows,
+                     .groups = (double)p->w->rows * (double)p->x->rows};
 }
 
 hc_status hc_gemv_float_tiles_run(const hc_product *p, hc_error *error) {

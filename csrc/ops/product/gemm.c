@@ -316,7 +316,7 @@ static hc_work work(const hc_product *p, const hc_kernel *kernel, int passes, in
     const bool is_packed = hc_prepacked_fits(p->w->prepacked, p->order, p->x, kernel, kc_count);
     hc_work work = is_packed ? (hc_work){0} : hc_decoding(p);
     work.products = m * n * (double)p->w->columns * passes;
-    work.values = (double)p->x->rows * (double)p->w->columns;
+    work.values = hc_values_and_results(p, (double)p->x->rows, 4);
     return work;
 }
 
@@ -332,7 +332,12 @@ const char *hc_gemm_chain_refuses(const hc_product *p) {
     (void)p;
     return NULL;
 }
-hc_work hc_gemm_chain_work(const hc_product *p) { return work(p, HC_BEST(gemm_f32, p->run), 1, 1); }
+hc_work hc_gemm_chain_work(const hc_product *p) {
+    hc_work chain = work(p, HC_BEST(gemm_f32, p->run), 1, 1);
+    if (p->w->sparse) /* kept codes go to their columns one by one */
+        chain.unpacked += chain.decoded;
+    return chain;
+}
 static hc_status run_chain(const hc_product *p, hc_error *error) {
     if (hc_is_few_dense(p))
         return hc_few_dense(p, error);

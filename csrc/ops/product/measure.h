@@ -29,6 +29,15 @@ bool hc_keep_path_costs(uint32_t isa, const double *costs);
 
 /* Parts of hc_work that paths share. Whether the codes of w have minima or a width other than 4 and 8 bits; */
 bool hc_unpacked(const hc_product *product);
+/* the values of rows of x and the results, each as many values as it takes time: fits to matmuls of 8 to 4096 outputs
+ * (Zen 4, 2026-11); */
+static inline double hc_values_and_results(const hc_product *product, double rows, double result) {
+    return rows * ((double)product->w->columns + result * (double)product->w->rows);
+}
+/* the groups of a row of w with the empty lanes that kernels of 16 lanes multiply; scalar ones skip them; */
+static inline int64_t hc_groups_in_lanes(const hc_product *product, int64_t groups) {
+    return product->run->isa & (HC_ISA_AVX2 | HC_ISA_NEON) ? hc_round_up(groups, 16) : groups;
+}
 /* the groups of w; */
 double hc_groups(const hc_product *product);
 /* the number of columns into which the nonzeros of a pattern are expanded, 0 without a pattern; */

@@ -216,7 +216,8 @@ hc_work hc_lanes_folded_work(const hc_product *p) {
     work.products = codes * lanes * pairs;
     work.wide = p->x->rows <= HC_LANES_FEW ? work.products : 0; /* computed by another loop of the kernel */
     work.groups = words ? blocks * codes / (8.0 * words) : 0;
-    work.values = lanes * (double)p->x->columns * x_limbs; /* empty lanes are packed, too */
+    /* empty lanes are packed and stored, too */
+    work.values = lanes * ((double)p->x->columns * x_limbs + 9 * (double)p->w->rows * pairs);
     return work;
 }
 

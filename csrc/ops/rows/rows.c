@@ -314,7 +314,7 @@ hc_work hc_rows_folded_work(const hc_product *p) {
         work.products *= 1 + PIECE_SHARE * (double)(chunks_of(true, true, false, p->x->rows, p->w->columns) - 1);
     work.wide = nibbles || are_small(p->w, p->run) ? 0 : work.products;
     work.groups = words ? codes / (8.0 * words) * (double)p->x->rows * pairs : 0;
-    work.values = (double)p->x->rows * (double)p->x->columns * x_limbs;
+    work.values = (double)p->x->rows * ((double)p->x->columns * x_limbs + 15 * (double)p->w->rows * pairs);
     return work;
 }
 

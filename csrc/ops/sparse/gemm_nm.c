@@ -364,7 +364,7 @@ hc_work hc_gemm_nm_chain_work(const hc_product *product) {
                      .products = x_rows * kept,
                      .groups = x_rows * (double)product->w->rows *
                                (double)hc_ceil_div(product->w->columns, packed->format->m),
-                     .values = x_rows * (double)product->x->columns};
+                     .values = hc_values_and_results(product, x_rows, 7)};
 }
 
 hc_status hc_gemm_nm_chain_run(const hc_product *product, hc_error *error) {

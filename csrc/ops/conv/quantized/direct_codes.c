@@ -181,7 +181,7 @@ hc_conv_work hc_conv_direct_codes_work(const hc_convolution *conv) {
     return (hc_conv_work){.products = answers * (double)filled * (double)(job.taps * job.run),
                           .values = answers * (double)s->filters, /* that are scaled */
                           .filters = job.ready ? 0 : (double)s->filters * (double)(job.taps * job.run),
-                          .moved = hc_conv_moved(conv),
+                          .moved = hc_conv_moved_codes(conv, 0.48),
                           .bytes = (job.ready ? 0 : panels_bytes(&job)) + hc_codes_bytes(&job.codes)};
 }
 

@@ -201,7 +201,7 @@ const char *hc_conv_implicit_codes_refuses(const hc_convolution *conv) {
 
 hc_conv_work hc_conv_implicit_codes_work(const hc_convolution *conv) {
     hc_conv_work work = hc_window_work(conv);
-    work.moved = hc_conv_moved(conv) * (has_lines(conv) ? 0.5 : 1); /* in tiles that fill registers */
+    work.moved = hc_conv_moved_codes(conv, 0.3);
     return work;
 }
 
@@ -226,6 +226,7 @@ const char *hc_conv_implicit_rounded_refuses(const hc_convolution *conv) {
 
 hc_conv_work hc_conv_implicit_rounded_work(const hc_convolution *conv) {
     hc_conv_work work = hc_window_work(conv);
+    work.moved = hc_conv_moved_codes(conv, 0.4);
     work.bytes += hc_rounded_bytes(conv);
     return work;
 }
