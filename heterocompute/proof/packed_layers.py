@@ -43,19 +43,14 @@ def with_packed_values(plain: Any, packed: Any, args: tuple[Any, ...]) -> tuple[
     else:  # computed by a parametrization or a hook
         made = with_weight(plain, values, plain.bias)
 
-    def turn(x: Any) -> Any:
-        """Rotate inputs as the packed layer does before it rounds them; a second call rotates back."""
-        from ..interop.torch.turned import PackedTurnedLinear, turned  # optional
-
-        return turned(x, packed.block) if isinstance(packed, PackedTurnedLinear) else x
-
     def layer(*given: Any, **named: Any) -> Any:
         if rounds:
             x, n = given[0], own.ndim - 2
             channel = x.dim() - n - 1  # of an image; an input of a linear layer is its last axis
             axis: Any = (*range(channel + 1, x.dim()), channel) if n else -1
-            floats = turn(x.detach().float().cpu())
-            given = (turn(torch.from_numpy(fake_quantize(floats.numpy(), weight.activations, axis))).to(x),)
+            floats = packed._turned(x.detach().float().cpu())
+            near = torch.from_numpy(fake_quantize(floats.numpy(), weight.activations, axis))
+            given = (packed._turned(near).to(x),)
         return made(*given, **named)
 
     words = f"b has its weight in {weight.format}" + (f", its inputs in {weight.activations}" if rounds else "")

@@ -109,6 +109,9 @@ class PackedTurnedLinear(PackedLinear):
         answer: torch.Tensor = linear(turned(input, self.block), self.weight, self.bias)
         return answer
 
+    def _turned(self, x: torch.Tensor) -> torch.Tensor:
+        return turned(x, self.block)
+
     def _values(self) -> Array:
         """Return the float32 weight for inputs that are not rotated."""
         values: Array = turned(self.weight.dequantize(), self.block).numpy()
