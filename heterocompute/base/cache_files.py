@@ -26,6 +26,7 @@ Array = np.ndarray[Any, Any]
 MAX_BYTES = 1 << 22
 _state: dict[str, str | None] = {"date": None}  # of the costs in use
 COSTS = ("product", "conv")  # kinds of costs: of paths of matmuls, of algorithms of convolutions
+COUNTS = 2  # which products and values the costs are for: raised where an estimate counts other ones
 LOCK_SECONDS = 2.0  # afterwards without the lock: a measurement that another process adds at that moment may be lost
 
 
@@ -134,7 +135,8 @@ def keep_costs(mask: int, costs: dict[str, dict[str, Array]]) -> Path:
         kind: {name: [float(f"{cost:.4g}") for cost in of] for name, of in costs[kind].items()} for kind in COSTS
     }
     stamp = time.strftime("%Y-%m-%d")
-    write_cache(costs_file(), {"version": __version__, "isa": mask, "measured": stamp, **numbers})
+    about = {"version": __version__, "counts": COUNTS, "isa": mask, "measured": stamp}
+    write_cache(costs_file(), {**about, **numbers})
     return costs_file()
 
 
@@ -144,7 +146,7 @@ def measured_costs() -> str | None:
 
 
 def use_costs() -> str | None:
-    """Use the costs that were kept for this processor and version; return their date, None if there are none."""
+    """Use the costs that were kept for this processor, version and counts; return their date, None without them."""
     try:
         _state["date"] = _used(costs_file())
     except (OSError, RuntimeError):  # there is no home folder
@@ -156,7 +158,7 @@ def _used(path: Path) -> str | None:
     found = read_cache(path)
     mask, stamp = found.get("isa"), found.get("measured")
     if (
-        found.get("version") != __version__
+        (found.get("version"), found.get("counts")) != (__version__, COUNTS)
         or type(mask) is not int
         or not 0 <= mask < 1 << 32
         or type(stamp) is not str

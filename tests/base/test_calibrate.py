@@ -88,6 +88,7 @@ def test_the_file_decides_the_estimates(tmp_path: Path) -> None:
     "damage",
     [
         {"version": "0"},
+        {"counts": 1},
         {"isa": "all"},
         {"isa": -1},
         {"measured": 3},
