@@ -224,7 +224,7 @@ def _input_of(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 class Fused:
-    """What `fuse` adds to the class of a block."""
+    """The forward of a fused block: `fuse` adds it to the class of the block."""
 
     _block: Block | None
 
@@ -253,7 +253,7 @@ class Fused:
 
 
 class FusedStack:
-    """What `fuse` adds to the class of a stack of blocks of transformers, whose other steps return the states."""
+    """The forward of a stack of fused blocks of transformers, whose other steps return the states."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run all blocks in one call, or as the class of the stack does."""
