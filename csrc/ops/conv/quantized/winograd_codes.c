@@ -157,7 +157,9 @@ static const char *refuses(const hc_convolution *conv, int m) {
 
 static hc_conv_work work_of(const hc_convolution *conv, int m) {
     /* ALONE: a channel that does not fill lanes takes as long as this many that do. Transformed filters of more than
-     * FAR bytes are read from memory; Zen 3, AVX2, 2026-11, 256 and 512 channels at 7 x 7 and 14 x 14. */
+     * FAR bytes are read from memory; Zen 3, AVX2, 2026-11, 256 and 512 channels at 7 x 7 and 14 x 14. Fewer channels than
+     * lanes take about as long as one and a half times the lanes: the costs are of 16 channels and more, and 1 to 12
+     * channels took 1.3 to 2.1 times as long at 28 x 28 and 56 x 56; Zen 4, AVX2, 2026-11. */
     enum { LANES = 16 /* filters that take as long as one */, ALONE = 8, FAR = 16 << 20 };
     const hc_conv_shape *s = &conv->shape;
     hc_winograd_codes_job job;
@@ -168,9 +170,9 @@ static hc_conv_work work_of(const hc_convolution *conv, int m) {
     const double all = (double)s->n * (double)in_image, c = (double)s->group_channels, k = (double)s->filters;
     const double filled = (double)(hc_round_up(s->filters / groups, LANES) * groups);
     const double places = (double)((m + 2) * (m + 2));
-    const double weights = places * k * c;
+    const double weights = places * k * c, as_long = c < LANES ? 1.5 * LANES : c;
     const bool far = weights * (double)sizeof(int16_t) > (double)FAR, ready = conv->w->packed->prepacked;
-    return (hc_conv_work){.products = places * all * c * filled,
+    return (hc_conv_work){.products = places * all * as_long * filled,
                           .values = places * all * ((double)channels + filled),
                           .filters = ready ? 0 : weights,
                           .kept = ready && far ? weights : 0,
