@@ -38,7 +38,9 @@ def parse_searched(wanted: Any) -> Any:
     >>> parse_searched("iq2_xs").nbytes, str(parse_searched("q4_k"))
     (74, 'q4_k')
     """
-    return LATTICES.get(wanted) or parse_type(wanted) if isinstance(wanted, str) else wanted
+    if isinstance(wanted, Lattice):
+        return wanted
+    return (LATTICES.get(wanted) if isinstance(wanted, str) else None) or parse_type(wanted)
 
 
 def needs_search(layout: str | None, importance: object, types: Iterable[Any]) -> bool:
