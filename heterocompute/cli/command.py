@@ -73,7 +73,7 @@ READ |= {"inputs": "--inputs", "data": "--data", "labels": "--labels", "text": "
 REPORTS = (".csv", ".html", ".png", ".svg", ".pdf", ".toml", ".yaml")
 FOLDERS = ("quantize", "prune", "dequantize", "convert", "finish", "ptq", "vectors")  # whose OUT may be a folder
 READ |= {"base": "--from", "other": "FILE", "device_file": "--device-file", "study_file": "--study", "models": "MODEL"}
-READ |= {"template": "--template"}
+READ |= {"template": "--template", "importance": "--importance"}
 
 
 OLD_OPTIONS = {"--calibration": "--inputs", "--file": "--device-file"}  # old name -> its new name

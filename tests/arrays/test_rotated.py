@@ -194,7 +194,6 @@ def test_what_does_not_rotate_refuses_by_name() -> None:
         lambda: hc.Sparse(hc.format("int8+had"), 2, 4),
         lambda: hc.hardware.roofline("resnet50", "h100", format="int8+had"),
         lambda: hc.hardware.compare("resnet50", ["h100"], format="int8+had"),
-        lambda: hc.hardware.roofline("llama_7b", "h100", kv_cache="int8+had", context=64),
         lambda: hc.study({"w": w}, ["int4"], activations="int8+had"),
         lambda: hc.training.Recipe("int8+had"),
         lambda: net.retrain(
