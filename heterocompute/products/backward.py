@@ -4,8 +4,9 @@ for x   along one axis, u = i + padding: tap r meets pixel i where u - r dilatio
         with one remainder of u see every (stride / gcd)-th tap, so they are a convolution of dy with stride 1 and
         these taps from the last to the first; nothing is multiplied by the zeros between strides. Planes with a filter
         each and stride 2: csrc/ops/conv/backward/planes.c. Filters of 1 x 1 and few pixels: a matmul.
-for w   csrc/ops/conv/backward/filters.c. If the windows of all images are too large, dw[k, c, r, s] is a convolution of
-        x with the images as channels, the filter dy, stride and dilation exchanged.
+for w   csrc/ops/conv/backward/filters.c; large filters of 1 x 1 over few pixels are a matmul. If the windows of all
+        images are too large, dw[k, c, r, s] is a convolution of x with the images as channels, the filter dy, stride
+        and dilation exchanged.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ MOST_PIXELS, MOST_TAPS = 1 << 18, 1 << 12  # 16 MiB of pixels and 512 KiB of sum
 # Pixels of all images whose gradient is a matmul of filters of 1 x 1 with this many values, and of fewer; measured with
 # AVX2 on Zen 4
 MOST_ROWS, FEWEST_VALUES, FEW_ROWS = 128, 1 << 15, 32
+# Filters of 1 x 1 of a group with at least so many values, whose gradient for w is a matmul over so few pixels of all
+# images; measured with AVX2 and AVX-512 on Zen 4
+LARGE, FEW_PIXELS = 1 << 16, 1 << 10
 MOST_PATCHES = 1 << 20  # pixels of patches, 4 MiB
 FEWEST_TAPS, FEWEST_FILTERS = 8, 256  # whose patches are copied one by one; measured with AVX2 on Zen 4
 MOST_SIDE = 7  # of filters of one channel with stride 2
@@ -197,7 +201,8 @@ def conv2d_backward_weight(
     Notes
     -----
     The definition is `heterocompute.reference.loops.conv2d_backward_weight`. Memory: about 1 MiB per thread, up to
-    16 MiB more for one window of many images; for larger windows, one more copy of dy and of x.
+    16 MiB more for one window of many images; for larger windows, and for large filters of 1 x 1, one more copy of dy
+    and of x.
 
     Examples
     --------
@@ -233,6 +238,10 @@ def conv2d_backward_weight(
         raise WrongValue(f"{name}: dy has {counted(len(nchw), 'image')} and {k} filters, {wanted}")
     parts, each, depth = window.groups, k // window.groups, channels // window.groups
     dw = checked_out(out, (k, depth, *kernel), name, (gradient, images))
+    if _is_of_matrices(window, n, each * depth):
+        (down, wide), (p, q) = window.stride, window.answer
+        _matrices(nchw, images[:, :, : (p - 1) * down + 1 : down, : (q - 1) * wide + 1 : wide], dw)
+        return dw if out is None else out
     if _fits(window, n):
         where = (window.stride, window.before, window.dilation, parts)
         _remember(key, dw.shape, where)
@@ -265,6 +274,12 @@ def _is_matmul(window: Window, images: int, values: int, layout: str) -> bool:
     adjacent = layout == "NHWC" or pixels == 1
     rows = images * pixels
     return plain and adjacent and rows <= (MOST_ROWS if values >= FEWEST_VALUES else FEW_ROWS)
+
+
+def _is_of_matrices(window: Window, images: int, values: int) -> bool:
+    """Return whether the gradient for w of filters of 1 x 1 takes less time as a matmul over pixels and images."""
+    plain = window.kernel == (1, 1) and window.before == window.after == (0, 0)
+    return plain and values >= LARGE and 0 < images * prod(window.answer) <= FEW_PIXELS
 
 
 def _is_of_planes(window: Window, depth: int, filters: int) -> bool:
@@ -349,6 +364,28 @@ def _aligned(values: Array) -> FloatArray:
     if single.flags.carray:
         return single
     return single if single.flags.aligned and not any(step % 4 for step in single.strides) else single.copy()
+
+
+def _matrices(gradient: Array, images: Array, to: FloatArray) -> None:
+    """Multiply gradients and images as matrices over (p, q, n), one chain of fused multiply-adds each."""
+    filters, depth = to.shape[:2]
+    for g in range(images.shape[1] // max(depth, 1)):
+        each = filters * depth // images.shape[1]
+        dy, x = gradient[:, g * each : (g + 1) * each], images[:, g * depth : (g + 1) * depth]
+        left, right = _over_pixels(dy), _over_pixels(x)
+        _own_matmul(left, right.T, to[g * each : (g + 1) * each, :, 0, 0])
+
+
+def _over_pixels(nchw: Array) -> Array:
+    """Return (N, C, H, W) as a matrix (C, (h, w, n)), without a copy for one image with contiguous planes or pixels."""
+    single = converted(nchw, np.float32)
+    if len(single) == 1 and single.strides[2] == single.shape[3] * single.strides[3]:
+        pixels: Array = single[0]
+    elif single.strides[1] == single.itemsize:
+        return np.ascontiguousarray(single.transpose(2, 3, 0, 1)).reshape(-1, single.shape[1]).T
+    else:
+        pixels = _images_last(single).transpose(0, 2, 3, 1)
+    return pixels.reshape(len(pixels), prod(pixels.shape[1:]))
 
 
 def _convolve(

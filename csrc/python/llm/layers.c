@@ -41,7 +41,7 @@ static bool weights_of(PyObject *weights, PyObject *biases, hc_llm_layer *layer,
            (has_inner || !(there[HC_LLM_GATE] || layer->parallel));
 }
 
-/* Whether the rows of b directly follow those of a in memory, for every component of a row. */
+/* True if the rows of b directly follow those of a in memory, for every component of a row. */
 static bool follows(const hc_operand *a, const hc_operand *b) {
     const hc_packed *first = a->packed, *next = b->packed;
     if (!first || !next || first->prepacked || next->prepacked || first->shape[0] != next->shape[0] ||

@@ -26,7 +26,7 @@ enum {
     PIXELS = 16 << 10,
     SUMS = 64 << 10,
     GRADIENTS = 48 << 10,
-    SHARED_PIXELS = 160 /* of gradients that several channels read, fewer of many lanes */,
+    SHARED_PIXELS = 160 /* of gradients that several channels read, if they have more than HC_GRADIENT_WIDE lanes */,
     SHARED_GRADIENTS = 40 << 10,
     BAND = 64 << 10,  /* floats of pixels of a band, at most, of one channel */
     WINDOW = 4 * BAND /* of BESIDE channels in one window of all images */
@@ -357,14 +357,22 @@ static int64_t fitting(int64_t size, int64_t reach, int64_t stride) {
     return size <= reach ? 1 : (size - reach) / stride + 1;
 }
 
-static bool is_of_floats(const hc_view *view) {
+/* The address and all steps are multiples of a number of bytes. */
+static bool is_aligned(const hc_view *view, int64_t bytes) {
     int64_t steps = (intptr_t)view->data;
     for (int i = 0; i < view->ndim; i++)
         steps |= view->strides[i];
-    return steps % (int64_t)sizeof(float) == 0;
+    return steps % bytes == 0;
 }
 
-/* What is read in place. Planes that are multiples of 4 KiB apart would share the same few lines of L1. */
+/* Vectors of 8 filters do not cross lines. */
+static bool is_aligned_pixels(const hc_view *dy) {
+    hc_view pixels = *dy;
+    pixels.strides[1] = 0;
+    return is_aligned(&pixels, 8 * sizeof(float));
+}
+
+/* Finds what is read in place. Planes that are multiples of 4 KiB apart would share the same few lines of L1. */
 static void find_places(gradient_job *job) {
     enum { PAGE = 4096, NEAR = 512 << 10 };
     const hc_window *window = job->window;
@@ -374,9 +382,9 @@ static void find_places(gradient_job *job) {
                            (job->across - 1) * window->stride[1] < job->width;
     /* from memory, copies that prefetch take less time than a few values of each pixel */
     const bool is_near = job->n * job->filters * job->down * job->across <= NEAR;
-    job->gradients_in_place = (job->one || is_near) && dy[1] == size && is_of_floats(job->dy);
+    job->gradients_in_place = (job->one || is_near) && dy[1] == size && is_aligned_pixels(job->dy);
     job->pixels_in_place =
-        job->one && is_single && is_of_floats(job->x) && (x[1] == size || (job->n == 1 && x[1] % PAGE != 0));
+        job->one && is_single && is_aligned(job->x, size) && (x[1] == size || (job->n == 1 && x[1] % PAGE != 0));
     if (is_single && window->stride[0] == 1 && window->stride[1] == 1 && x[2] == job->width * x[3] &&
         dy[2] == job->across * dy[3] && job->across == job->width && job->down == job->height) {
         job->width = job->across = job->width * job->height; /* a plane is a row */
@@ -432,7 +440,8 @@ static void divide(gradient_job *job) {
     job->part = channels_of(job, job->lanes);
     job->parts = hc_ceil_div(job->depth, job->part);
     const int64_t row = hc_max(1, job->across * job->n * job->lanes);
-    const int64_t limit = job->one ? hc_min(SHARED_PIXELS * job->lanes, SHARED_GRADIENTS) : GRADIENTS;
+    const int64_t pixels = job->lanes > HC_GRADIENT_WIDE ? SHARED_PIXELS : SHARED_GRADIENTS;
+    const int64_t limit = job->one ? hc_min(pixels * job->lanes, SHARED_GRADIENTS) : GRADIENTS;
     const int64_t pixel = hc_max(1, job->n * job->x_lanes);
     job->columns = hc_min(job->across, row <= limit ? job->across : hc_max(1, limit / (job->n * job->lanes)));
     job->columns = hc_min(job->columns, fitting(BAND / pixel / reach[0], reach[1], window->stride[1]));
