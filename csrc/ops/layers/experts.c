@@ -3,7 +3,7 @@
  * Memory: some rows of each intermediate result, during the call.
  * Shazeer et al., "Outrageously Large Neural Networks", 2017 (arXiv 1701.06538), equation 1.
  */
-#include "hc_llm.h"
+#include "ops/layers/steps.h"
 
 #include <string.h>
 
@@ -15,21 +15,12 @@ typedef struct {
     float *share;
 } experts_job;
 
-static hc_run run_of(const experts_job *job, double work) {
-    hc_run run = *job->run;
-    run.n_threads = hc_threads_for(run.n_threads, work);
-    return run;
-}
-
 static bool is_there(const hc_stack *stack) { return stack->packed || stack->data; }
 
 /* to (n, rows) = from (n, columns) @ the matrix of one expert + its bias */
 static hc_status product(const experts_job *job, const hc_stack *stack, int64_t expert, int64_t n, const float *from,
                          float *to, hc_error *error) {
     const int64_t rows = stack->rows, columns = stack->columns, first = expert * rows;
-    const hc_view x = {(void *)from, HC_F32, 2, {n, columns}, {4 * columns, 4}, HC_HOST};
-    const hc_view out = {to, HC_F32, 2, {n, rows}, {4 * rows, 4}, HC_HOST};
-    const hc_view bias = {(void *)(stack->bias + (stack->bias ? first : 0)), HC_F32, 1, {rows}, {4}, HC_HOST};
     hc_view dense = {NULL, HC_F32, 2, {columns, rows}, {4, 4 * columns}, HC_HOST};
     hc_packed packed;
     if (stack->packed) {
@@ -46,14 +37,14 @@ static hc_status product(const experts_job *job, const hc_stack *stack, int64_t 
     } else {
         dense.data = (void *)(stack->data + first * columns);
     }
-    const hc_operand a = {&x, NULL}, b = {stack->packed ? NULL : &dense, stack->packed ? &packed : NULL};
-    const hc_run run = run_of(job, (double)n * (double)rows * (double)columns);
-    return hc_matmul(&run, &a, &b, job->given->activations, stack->bias ? &bias : NULL, &out, error);
+    const hc_operand weight = {stack->packed ? NULL : &dense, stack->packed ? &packed : NULL};
+    return hc_step_product(job->run, n, &weight, stack->bias ? stack->bias + first : NULL, job->given->activations,
+                           columns, rows, from, to, error);
 }
 
 static void run_layer(const experts_job *job, hc_layer_kind kind, int64_t rows, int64_t n, const float *x,
                       const float *weight, float *y) {
-    const hc_run run = run_of(job, (double)rows * (double)n);
+    const hc_run run = hc_step_run(job->run, (double)rows * (double)n);
     hc_run_layer(&run, &(hc_layer){.kind = kind, .rows = rows, .n = n, .x = x, .weight = weight, .y = y});
 }
 

@@ -4,29 +4,13 @@
  * DeepSeek-AI, "DeepSeek-V2", 2024 (arXiv 2405.04434), section 2.1.
  */
 #include "ops/layers/latents.h"
+#include "ops/layers/steps.h"
 
 #include <string.h>
 
-static hc_run run_of(const hc_run *run, double work) {
-    hc_run some = *run;
-    some.n_threads = hc_threads_for(run->n_threads, work);
-    return some;
-}
-
-static hc_status product(const hc_run *run, const hc_llm_layer *layer, const hc_operand *weight, const float *bias,
-                         int64_t k, int64_t n, const float *from, float *to, hc_error *error) {
-    const int64_t rows = layer->batch * layer->n;
-    const hc_run some = run_of(run, (double)rows * (double)k * (double)n);
-    const hc_view x = {(void *)from, HC_F32, 2, {rows, k}, {4 * k, 4}, HC_HOST};
-    const hc_view out = {to, HC_F32, 2, {rows, n}, {4 * n, 4}, HC_HOST};
-    const hc_view added = {(void *)bias, HC_F32, 1, {n}, {4}, HC_HOST};
-    const hc_operand a = {&x, NULL};
-    return hc_matmul(&some, &a, weight, layer->activations, bias ? &added : NULL, &out, error);
-}
-
 static void norm(const hc_run *run, const hc_llm_layer *layer, int64_t n, const float *weight, float *x) {
     const int64_t rows = layer->batch * layer->n;
-    const hc_run some = run_of(run, (double)rows * (double)n);
+    const hc_run some = hc_step_run(run, (double)rows * (double)n);
     hc_run_layer(&some, &(hc_layer){.kind = HC_LAYER_RMS_NORM,
                                     .rows = rows,
                                     .n = n,
@@ -34,23 +18,6 @@ static void norm(const hc_run *run, const hc_llm_layer *layer, int64_t n, const 
                                     .weight = weight,
                                     .y = x,
                                     .epsilon = layer->latents->epsilon});
-}
-
-/* Rotates rows of `rotary` values, `heads` for each token. */
-static void turn(const hc_run *run, const hc_llm_layer *layer, int64_t heads, const float *from, float *to) {
-    const int64_t rows = layer->batch * layer->n * heads, n = layer->latents->rotary;
-    const hc_run some = run_of(run, (double)rows * (double)n);
-    hc_run_layer(&some, &(hc_layer){.kind = HC_LAYER_ROPE,
-                                    .rows = rows,
-                                    .n = n,
-                                    .x = from,
-                                    .weight = layer->cosine,
-                                    .bias = layer->sine,
-                                    .y = to,
-                                    .half = layer->half,
-                                    .repeat = heads,
-                                    .turns = layer->n,
-                                    .pairs = layer->pairs});
 }
 
 /* Copies n values of each of `rows` rows. */
@@ -63,7 +30,7 @@ static void copy(int64_t rows, int64_t n, const float *from, int64_t from_ld, fl
 static hc_status map(const hc_run *run, const hc_llm_layer *layer, const float *from, int64_t from_width, int64_t k,
                      const float *maps, float *to, int64_t to_width, int64_t n, hc_error *error) {
     const int64_t rows = layer->batch * layer->n, heads = layer->heads;
-    const hc_run some = run_of(run, (double)(rows * heads) * (double)k * (double)n);
+    const hc_run some = hc_step_run(run, (double)(rows * heads) * (double)k * (double)n);
     const hc_view x = {(void *)from, HC_F32, 3, {heads, rows, k}, {4 * from_width, 4 * heads * from_width, 4}, HC_HOST};
     const hc_view weight = {(void *)maps, HC_F32, 3, {heads, k, n}, {4 * k * n, 4 * n, 4}, HC_HOST};
     const hc_view out = {to, HC_F32, 3, {heads, rows, n}, {4 * to_width, 4 * heads * to_width, 4}, HC_HOST};
@@ -94,16 +61,18 @@ static hc_status project(const hc_run *run, const hc_llm_layer *layer, const flo
     const float *from = y;
     hc_status status = HC_OK;
     if (own->query) {
-        status = product(run, layer, &own->q_a, own->q_a_bias, width, own->query, y, at->low, error);
+        status = hc_step_product(run, rows, &own->q_a, own->q_a_bias, layer->activations, width, own->query, y, at->low,
+                                 error);
         if (status != HC_OK)
             return status;
         norm(run, layer, own->query, own->q_norm, at->low);
         from = at->low;
     }
-    status = product(run, layer, &own->q_b, own->q_b_bias, own->query ? own->query : width, heads * each, from, at->q,
-                     error);
+    status = hc_step_product(run, rows, &own->q_b, own->q_b_bias, layer->activations, own->query ? own->query : width,
+                             heads * each, from, at->q, error);
     if (status == HC_OK)
-        status = product(run, layer, &own->kv_a, own->kv_a_bias, width, whole, y, at->both, error);
+        status = hc_step_product(run, rows, &own->kv_a, own->kv_a_bias, layer->activations, width, whole, y, at->both,
+                                 error);
     if (status == HC_OK)
         status = map(run, layer, at->q, each, own->plain, own->key_map, queries, whole, own->keys, error);
     if (status != HC_OK)
@@ -111,10 +80,10 @@ static hc_status project(const hc_run *run, const hc_llm_layer *layer, const flo
     copy(rows, own->keys, at->both, whole, at->c, own->keys);
     norm(run, layer, own->keys, own->c_norm, at->c);
     copy(rows, own->rotary, at->both + own->keys, whole, at->r, own->rotary);
-    turn(run, layer, 1, at->r, at->turned_r);
+    hc_step_turn(run, layer, 1, own->rotary, at->r, at->turned_r);
     divide(layer, at->c, at->turned_r, first, second);
     copy(rows * heads, own->rotary, at->q + own->plain, each, at->turned, own->rotary);
-    turn(run, layer, heads, at->turned, at->rotated);
+    hc_step_turn(run, layer, heads, own->rotary, at->turned, at->rotated);
     copy(rows * heads, own->rotary, at->rotated, own->rotary, queries + own->keys, whole);
     return HC_OK;
 }

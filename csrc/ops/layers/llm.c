@@ -4,6 +4,7 @@
  * Vaswani et al., "Attention Is All You Need", 2017; Touvron et al., "LLaMA", 2023 (arXiv 2302.13971).
  */
 #include "ops/layers/latents.h"
+#include "ops/layers/steps.h"
 
 #include <string.h>
 
@@ -15,26 +16,14 @@ typedef struct {
     float *y, *q, *k, *v, *turned_q, *turned_k, *answer, *mapped, *gate, *up, *fused, *mixed;
 } llm_job;
 
-static hc_run run_of(const llm_job *job, double work) {
-    hc_run run = *job->run;
-    run.n_threads = hc_threads_for(run.n_threads, work);
-    return run;
-}
-
-static hc_view matrix_of(const void *data, int64_t rows, int64_t columns) {
-    return (hc_view){(void *)data, HC_F32, 2, {rows, columns}, {4 * columns, 4}, HC_HOST};
-}
+static hc_run run_of(const llm_job *job, double work) { return hc_step_run(job->run, work); }
 
 /* to (rows, n) = from (rows, k) @ weight + bias */
 static hc_status product(const llm_job *job, hc_llm_weight which, const float *from, int64_t k, float *to, int64_t n,
                          hc_error *error) {
     const hc_llm_layer *layer = job->layer;
-    const hc_run run = run_of(job, (double)job->rows * (double)k * (double)n);
-    const hc_view x = matrix_of(from, job->rows, k), out = matrix_of(to, job->rows, n);
-    const hc_view bias = {(void *)layer->bias[which], HC_F32, 1, {n}, {4}, HC_HOST};
-    const hc_operand a = {&x, NULL};
-    return hc_matmul(&run, &a, &layer->weight[which], layer->activations, layer->bias[which] ? &bias : NULL, &out,
-                     error);
+    return hc_step_product(job->run, job->rows, &layer->weight[which], layer->bias[which], layer->activations, k, n,
+                           from, to, error);
 }
 
 static void norm_by(const llm_job *job, int64_t rows, int64_t n, const float *from, hc_llm_norm which, int64_t first,
@@ -77,22 +66,8 @@ static void norm_input(const llm_job *job, const float *x, hc_llm_norm which) {
 }
 
 static void turn(const llm_job *job, const float *from, int64_t heads, float *to) {
-    const hc_llm_layer *layer = job->layer;
-    const int64_t rows = job->rows * heads;
-    if (!layer->cosine) /* `to` is `from` */
-        return;
-    const hc_run run = run_of(job, (double)rows * (double)layer->head_width);
-    hc_run_layer(&run, &(hc_layer){.kind = HC_LAYER_ROPE,
-                                   .rows = rows,
-                                   .n = layer->head_width,
-                                   .x = from,
-                                   .weight = layer->cosine,
-                                   .bias = layer->sine,
-                                   .y = to,
-                                   .half = layer->half,
-                                   .repeat = heads,
-                                   .turns = layer->n,
-                                   .pairs = layer->pairs});
+    if (job->layer->cosine) /* otherwise `to` is `from` */
+        hc_step_turn(job->run, job->layer, heads, job->layer->head_width, from, to);
 }
 
 /* Rotates the heads of q, k and v, or of an answer, for keys and values that are stored rotated. */

@@ -3,20 +3,14 @@
  * Memory: the scores of each token, and intermediate results of the shared experts, during the call.
  * Shazeer et al., "Outrageously Large Neural Networks", 2017 (arXiv 1701.06538), equation 3.
  */
-#include "hc_llm.h"
+#include "ops/layers/steps.h"
 
 #include <math.h>
 
 static hc_status product(const hc_run *run, const hc_mixture *mixture, int64_t rows, const hc_operand *weight,
                          const float *bias, int64_t k, int64_t n, const float *from, float *to, hc_error *error) {
-    hc_run some = *run;
-    some.n_threads = hc_threads_for(run->n_threads, (double)rows * (double)k * (double)n);
-    const hc_view x = {(void *)from, HC_F32, 2, {rows, k}, {4 * k, 4}, HC_HOST};
-    const hc_view out = {to, HC_F32, 2, {rows, n}, {4 * n, 4}, HC_HOST};
-    const hc_view added = {(void *)bias, HC_F32, 1, {n}, {4}, HC_HOST};
-    const hc_operand a = {&x, NULL};
     const hc_format *activations = weight->dense ? NULL : mixture->experts.activations;
-    return hc_matmul(&some, &a, weight, activations, bias ? &added : NULL, &out, error);
+    return hc_step_product(run, rows, weight, bias, activations, k, n, from, to, error);
 }
 
 /* scores (rows, n) = from @ weight + bias. Floats of a dense weight are multiplied by rounded x, in `rounded`. */
@@ -27,8 +21,7 @@ static hc_status score(const hc_run *run, const hc_mixture *mixture, int64_t row
     const int64_t width = mixture->experts.width;
     const hc_format *activations = mixture->experts.activations;
     if (activations && weight->dense) {
-        hc_run some = *run;
-        some.n_threads = hc_threads_for(run->n_threads, (double)rows * (double)width);
+        const hc_run some = hc_step_run(run, (double)rows * (double)width);
         const hc_view x = {(void *)from, HC_F32, 2, {rows, width}, {4 * width, 4}, HC_HOST};
         const hc_view to = {rounded, HC_F32, 2, {rows, width}, {4 * width, 4}, HC_HOST};
         const hc_clip clip = {HC_CLIP_ABSMAX, 0};
@@ -60,8 +53,7 @@ static void pick(const float *scores, int64_t experts, int64_t used, int64_t *pi
 }
 
 static void softmax(const hc_run *run, int64_t rows, int64_t n, float *x) {
-    hc_run some = *run;
-    some.n_threads = hc_threads_for(run->n_threads, (double)rows * (double)n);
+    const hc_run some = hc_step_run(run, (double)rows * (double)n);
     hc_run_layer(&some, &(hc_layer){.kind = HC_LAYER_SOFTMAX, .rows = rows, .n = n, .x = x, .y = x});
 }
 
@@ -180,8 +172,7 @@ static hc_status add_shared(const hc_run *run, const hc_mixture *mixture, int64_
     if (status == HC_OK)
         status = product(run, mixture, rows, &shared->up, shared->up_bias, width, hidden, from, up, error);
     if (status == HC_OK) {
-        hc_run some = *run;
-        some.n_threads = hc_threads_for(run->n_threads, (double)rows * (double)hidden);
+        const hc_run some = hc_step_run(run, (double)rows * (double)hidden);
         hc_run_layer(
             &some,
             &(hc_layer){.kind = mixture->experts.kind, .rows = rows, .n = hidden, .x = gate, .weight = up, .y = gate});
