@@ -48,6 +48,13 @@ bool times_kernel(void);
             call;                                                                                                      \
     } while (0)
 
+/* Operands of products with few integer vectors (integers.c); draw_zero is a zero point. */
+void *zeros(int64_t n, int64_t size);
+int8_t *draw_lines(int bits, int n_lines, int64_t n, int64_t columns, integer_kind kind);
+uint8_t *draw_integer_codes(int64_t bytes, int flip, integer_kind kind);
+int32_t *make_start(int bits, int zero, int n_lines, int64_t x_bytes, const int8_t *x);
+int draw_zero(bool is_signed);
+
 /* Loops over the listed values. */
 #define FOR_EACH(type, item, ...)                                                                                      \
     for (const type *item = (const type[]){__VA_ARGS__}, *const item##_end =                                           \
