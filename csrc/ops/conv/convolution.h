@@ -58,11 +58,9 @@ typedef enum {
 
 /* Seconds in one thread, by the costs of this processor, otherwise of the best class of instruction sets. */
 double hc_conv_seconds(uint32_t isa, hc_algorithm_number number, const hc_conv_work *work);
-/* Nanoseconds of a call and of the first six counts; those of all algorithms, one after the other, as for paths of matmuls
- * (ops/product/measure.h). Those of floats are not replaced. */
+/* Nanoseconds of a call and of the first six counts. Those of floats are the same on every machine. */
 enum { HC_CONV_COSTS = 7 };
 void hc_algorithm_costs(uint32_t isa, hc_algorithm_number number, double costs[HC_CONV_COSTS]);
-bool hc_keep_algorithm_costs(uint32_t isa, const double *costs);
 /* For floats the costs are the same on every machine, since the choice determines the bits. */
 #define HC_CONV_ALIKE UINT32_MAX
 

@@ -2,10 +2,9 @@
  * integers, and fit_costs.py writes costs.def. The costs of floats are the same on every machine, since the
  * choice determines the bits.
  */
+#include "ops/costs.h"
 #include "ops/conv/convolution.h"
-#include "ops/product/measure.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 typedef struct {
@@ -63,36 +62,16 @@ static const hc_conv_cost *cost_of(uint32_t isa, hc_algorithm_number number) {
     return &found->of[number];
 }
 
-/* As for paths of matmuls (ops/product/measure.c). Those of floats are never replaced. */
-typedef struct {
-    uint32_t isa;
-    hc_conv_cost of[HC_N_ALGORITHMS];
-} hc_kept_costs;
-static hc_kept_costs *_Atomic kept;
-
 _Static_assert(sizeof(hc_conv_cost) == HC_CONV_COSTS * sizeof(double), "a cost is an array of numbers");
 
+/* The costs of floats are never replaced. */
 static const hc_conv_cost *cost_at_hand(uint32_t isa, hc_algorithm_number number) {
-    const hc_kept_costs *own = atomic_load_explicit(&kept, memory_order_acquire);
-    return number <= HC_ALGORITHM_FLOATS_fft ? &FLOATS[number]
-           : own && own->isa == isa          ? &own->of[number]
-                                             : cost_of(isa, number);
+    const hc_conv_cost *own = (const void *)hc_kept_costs(true, isa);
+    return number <= HC_ALGORITHM_FLOATS_fft ? &FLOATS[number] : own ? &own[number] : cost_of(isa, number);
 }
 
 void hc_algorithm_costs(uint32_t isa, hc_algorithm_number number, double costs[HC_CONV_COSTS]) {
     memcpy(costs, cost_at_hand(isa, number), sizeof(hc_conv_cost));
-}
-
-bool hc_keep_algorithm_costs(uint32_t isa, const double *costs) {
-    hc_kept_costs *own = costs ? hc_alloc_aligned((int64_t)sizeof *own) : NULL;
-    if (costs && !own)
-        return false;
-    if (own) {
-        own->isa = isa;
-        memcpy(own->of, costs, sizeof own->of);
-    }
-    atomic_store_explicit(&kept, own, memory_order_release);
-    return true;
 }
 
 double hc_conv_seconds(uint32_t isa, hc_algorithm_number number, const hc_conv_work *work) {

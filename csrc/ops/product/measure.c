@@ -4,10 +4,9 @@
  */
 #include "ops/product/measure.h"
 
-#include "base/cpu.h"
+#include "ops/costs.h"
 #include "ops/product/pack.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 enum { SPREAD_ROW = 512 }; /* columns of a pattern that take as long as the start of its row */
@@ -29,10 +28,6 @@ static const hc_costs COSTS[] = {
 #include "ops/product/costs.def"
 };
 
-bool hc_costs_hold(uint32_t processor, uint32_t needs, uint32_t isa) {
-    return (!processor || processor == hc_cpu_processor()) && (needs & isa) == needs;
-}
-
 static const hc_costs *costs_of(uint32_t isa) {
     const hc_costs *found = COSTS;
     while (!hc_costs_hold(found->processor, found->needs, isa))
@@ -40,35 +35,15 @@ static const hc_costs *costs_of(uint32_t isa) {
     return found;
 }
 
-/* Costs that were measured on this machine with exactly these instruction sets. A later set replaces an earlier one, which
- * is never freed: another thread may read it. */
-typedef struct {
-    uint32_t isa;
-    hc_cost of[HC_N_PATHS];
-} hc_kept_costs;
-static hc_kept_costs *_Atomic kept;
-
 _Static_assert(sizeof(hc_cost) == HC_PATH_COSTS * sizeof(double), "a cost is an array of numbers");
 
 static const hc_cost *cost_of(uint32_t isa, hc_path_number path) {
-    const hc_kept_costs *own = atomic_load_explicit(&kept, memory_order_acquire);
-    return own && own->isa == isa ? &own->of[path] : &costs_of(isa)->of[path];
+    const hc_cost *own = (const void *)hc_kept_costs(false, isa);
+    return own ? &own[path] : &costs_of(isa)->of[path];
 }
 
 void hc_path_costs(uint32_t isa, hc_path_number path, double costs[HC_PATH_COSTS]) {
     memcpy(costs, cost_of(isa, path), sizeof(hc_cost));
-}
-
-bool hc_keep_path_costs(uint32_t isa, const double *costs) {
-    hc_kept_costs *own = costs ? hc_alloc_aligned((int64_t)sizeof *own) : NULL;
-    if (costs && !own)
-        return false;
-    if (own) {
-        own->isa = isa;
-        memcpy(own->of, costs, sizeof own->of);
-    }
-    atomic_store_explicit(&kept, own, memory_order_release);
-    return true;
 }
 
 double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work) {

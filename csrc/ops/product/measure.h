@@ -12,10 +12,6 @@ typedef enum {
     HC_N_PATHS
 } hc_path_number;
 
-/* Whether costs hold for a run with the instruction sets `isa`: they were measured on `processor`, 0 for any, with
- * `needs`. */
-bool hc_costs_hold(uint32_t processor, uint32_t needs, uint32_t isa);
-
 /* Estimate in one thread, by the costs of this processor, or else of the best class of instruction sets that the run
  * allows. */
 double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work);
@@ -23,9 +19,6 @@ double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work);
 /* Nanoseconds of a call and of each count of hc_work; 0 for a call: not measured. */
 enum { HC_PATH_COSTS = 10 };
 void hc_path_costs(uint32_t isa, hc_path_number path, double costs[HC_PATH_COSTS]);
-/* Uses the costs of all paths, one after the other, for runs with exactly these instruction sets; NULL: those of
- * costs.def. Returns false if there is no memory. */
-bool hc_keep_path_costs(uint32_t isa, const double *costs);
 
 /* Parts of hc_work that paths share. Whether the codes of w have minima or a width other than 4 and 8 bits; */
 bool hc_unpacked(const hc_product *product);

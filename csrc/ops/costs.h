@@ -1,0 +1,16 @@
+/* Which costs of paths and algorithms hold: those of costs.def for a processor, or those that a machine measured. */
+#ifndef HC_COSTS_H
+#define HC_COSTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Whether costs hold for a run with the instruction sets `isa`: they were measured on `processor`, 0 for any, with
+ * `needs`. */
+bool hc_costs_hold(uint32_t processor, uint32_t needs, uint32_t isa);
+
+/* The costs of all paths, or of all algorithms of convolutions, one after the other, that were measured on this machine
+ * with exactly the instruction sets `isa`. NULL if there are none. */
+const double *hc_kept_costs(bool conv, uint32_t isa);
+
+#endif
