@@ -9,6 +9,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Lines up to which gemv_folded_bytes is faster than gemv_turned (Zen 4, 2026-11). */
+enum { FEW_LINES = 3 };
+
 void hc_integers_scales(const hc_integers_job *job, const hc_gemv_row *row, float *scales) {
     const int64_t parts = hc_ceil_div(job->geometry->group, job->segment), groups = job->geometry->groups;
     const float row_scale = row->row_scale, unit = job->unit;
@@ -142,27 +145,45 @@ void hc_integers_scaled_plan(hc_integers_job *job, const hc_run *run) {
         use_scaled(job, HC_BEST(gemv_scaled, run), HC_PICK(gemv_scaled, run));
 }
 
-/* Integer scales times the sums of some segments fit int32. */
-void hc_integers_turned_plan(hc_integers_job *job, const hc_run *run) {
+/* Rows of bytes, or of codes that a kernel unpacks, with integer scales. */
+static bool has_factors(const hc_integers_job *job) {
     const hc_gemv_weights *weights = &job->weights;
     const hc_stored_form *form = &weights->form;
-    const int64_t words = job->segment / 4;
-    const int bits = form->bits - 1 + 7 + form->scale_bits; /* of one product */
-    if (!job->folds || job->folded || job->folded_bytes || job->densifies || weights->as_integers ||
-        weights->bits != 8 || form->lift || form->has_zero_points || job->segment != job->geometry->group ||
-        (words != 4 && words != 8 && words != 16 && words != 32) || bits > 24 || form->second != HC_SECOND_ROW)
+    return job->folds && !job->folded && !job->densifies && !weights->as_integers && weights->bits == 8 &&
+           !form->lift && !form->has_zero_points && job->segment == job->geometry->group &&
+           form->second == HC_SECOND_ROW;
+}
+
+/* gemv_folded_bytes multiplies every sum of a word by its scale, gemv_turned only those of groups, but transposes codes.
+ * Products of scales and some sums fit int32. */
+void hc_integers_turned_plan(hc_integers_job *job, const hc_run *run) {
+    hc_gemv_weights *weights = &job->weights;
+    const hc_stored_form *form = &weights->form;
+    const int64_t words = job->segment / 4, lines = job->n_vectors * job->n_signed_limbs;
+    if (!has_factors(job))
         return;
-    job->is_packed = weights->unpacks && HC_PICK(gemv_turned_packed, run);
-    const hc_kernel *kernel = job->is_packed ? HC_BEST(gemv_turned_packed, run) : HC_BEST(gemv_turned, run);
-    job->turned = job->is_packed ? kernel->fn.gemv_turned_packed : kernel->fn.gemv_turned;
-    job->scaled_lines = kernel->mr;
-    const int64_t most = INT32_MAX / (job->segment << bits);
-    job->most = most;
-    if (!job->turned || most < 1 || job->n_vectors * job->n_signed_limbs < kernel->nr) {
-        job->turned = NULL;
-        job->is_packed = false;
+    const bool is_packed = weights->unpacks && HC_PICK(gemv_folded_packed, run);
+    const int64_t most_registers = INT32_MAX / (4LL << form->bits << 7 << hc_min(form->scale_bits, 16));
+    if (lines <= FEW_LINES && (words == 4 || words == 8 || words % 16 == 0) && most_registers > 0 &&
+        form->scale_bits <= 16) {
+        job->folded_bytes = is_packed ? HC_PICK(gemv_folded_packed, run) : HC_PICK(gemv_folded_bytes, run);
+        job->is_packed = job->folded_bytes && is_packed;
+        job->most = most_registers;
     }
-    job->weights.keeps_codes = job->is_packed;
+    const int bits = form->bits - 1 + 7 + form->scale_bits; /* of one product */
+    const int64_t most_segments = bits <= 24 ? INT32_MAX / (job->segment << bits) : 0;
+    if (!job->folded_bytes && (words == 4 || words == 8 || words == 16 || words == 32) && most_segments > 0) {
+        job->is_packed = weights->unpacks && HC_PICK(gemv_turned_packed, run);
+        const hc_kernel *kernel = job->is_packed ? HC_BEST(gemv_turned_packed, run) : HC_BEST(gemv_turned, run);
+        job->turned = job->is_packed ? kernel->fn.gemv_turned_packed : kernel->fn.gemv_turned;
+        job->scaled_lines = kernel->mr;
+        job->most = most_segments;
+        if (!job->turned || lines < kernel->nr) {
+            job->turned = NULL;
+            job->is_packed = false;
+        }
+    }
+    weights->keeps_codes = job->is_packed;
 }
 
 /* Integer scales of some rows as float32; returns the distance of the rows. Rows without a gap are one long row. */
@@ -188,10 +209,11 @@ static int64_t load_factors(const hc_integers_job *job, int64_t block, int64_t n
     return groups;
 }
 
-void hc_integers_turned(const hc_integers_job *job, int64_t block, int64_t n_rows, const hc_integers_scratch *scratch,
-                        float row_scales[HC_INTEGERS_ROWS], int64_t sums[HC_INTEGERS_LINES][HC_INTEGERS_ROWS]) {
+/* gemv_turned, for all lines. */
+static void turned_lines(const hc_integers_job *job, const uint8_t *codes, int64_t code_stride, int64_t ld_scales,
+                         int64_t n_rows, const hc_integers_scratch *scratch,
+                         int64_t sums[HC_INTEGERS_LINES][HC_INTEGERS_ROWS]) {
     const hc_gemv_weights *weights = &job->weights;
-    const hc_components *components = weights->packed->components;
     const int64_t n = job->padded_segments, lines = job->n_vectors * job->n_signed_limbs;
     hc_gemv_scaled_args args = {.bits = job->is_packed ? weights->form.bits : weights->bits,
                                 .flip = weights->flip,
@@ -200,25 +222,15 @@ void hc_integers_turned(const hc_integers_job *job, int64_t block, int64_t n_row
                                 .is_small = weights->form.bits <= 6 && !job->is_packed,
                                 .n_rows = (int)n_rows,
                                 .segments = job->segments,
-                                .code_stride = components->part[HC_CODES].row_stride,
-                                .codes = hc_part(components, HC_CODES, weights->packed->first_row + block),
+                                .code_stride = code_stride,
+                                .codes = codes,
+                                .scale_stride = ld_scales * (int64_t)sizeof(float),
                                 .scales = (const uint8_t *)scratch->scales,
                                 .x_bytes = job->x_bytes,
                                 .zero = (int)weights->zero,
                                 .ld_scales = n,
                                 .scratch = scratch->scaled,
                                 .most = job->most};
-    args.scale_stride = load_factors(job, block, n_rows, scratch) * (int64_t)sizeof(float);
-    if (weights->unpacks && !job->is_packed) {
-        const int64_t stride = hc_round_up(weights->scratch_bytes, HC_CACHE_LINE), n_codes = job->geometry->padded;
-        for (int64_t i = 0; i < n_rows; i++)
-            weights->unpack(args.codes + i * args.code_stride, weights->row_bytes, weights->form.bits, n_codes,
-                            scratch->row + i * stride);
-        args.codes = scratch->row;
-        args.code_stride = stride;
-    }
-    for (int64_t i = 0; i < n_rows; i++)
-        row_scales[i] = hc_load_f32(hc_part(components, HC_COARSE, weights->packed->first_row + block + i));
     for (int64_t first = 0; first < lines; first += args.n_lines) {
         args.n_lines = (int)hc_min(lines - first, job->scaled_lines);
         args.x = job->x + first * job->x_bytes;
@@ -226,4 +238,61 @@ void hc_integers_turned(const hc_integers_job *job, int64_t block, int64_t n_row
         args.sums = sums[first];
         job->turned(&args);
     }
+}
+
+/* gemv_folded_bytes or gemv_folded_packed, for all lines. */
+static void folded_lines(const hc_integers_job *job, const uint8_t *codes, int64_t code_stride, int64_t ld_scales,
+                         int64_t n_rows, const hc_integers_scratch *scratch,
+                         int64_t sums[HC_INTEGERS_LINES][HC_INTEGERS_ROWS]) {
+    const hc_gemv_weights *weights = &job->weights;
+    const int64_t lines = job->n_vectors * job->n_signed_limbs;
+    int32_t *factors = (int32_t *)(void *)scratch->scales;
+    for (int64_t i = 0; i < n_rows * ld_scales; i++) {
+        float scale;
+        memcpy(&scale, factors + i, sizeof scale);
+        factors[i] = (int32_t)scale;
+    }
+    hc_gemv_folded_bytes_args args = {.bits = weights->form.bits,
+                                      .flip = weights->flip,
+                                      .words = (int)(job->segment / 4),
+                                      .is_small = weights->form.bits <= 6 && weights->form.scale_bits <= 15,
+                                      .n_rows = (int)n_rows,
+                                      .row_bytes = job->is_packed ? weights->row_bytes : job->geometry->padded,
+                                      .most = job->most,
+                                      .code_stride = code_stride,
+                                      .codes = codes,
+                                      .ld_factors = ld_scales,
+                                      .factors = factors,
+                                      .x_bytes = job->x_bytes};
+    for (int64_t line = 0; line < lines; line += args.n_lines) {
+        const int64_t left = lines - line;
+        args.n_lines = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        args.x = job->x + line * job->x_bytes;
+        args.start = job->start + line * job->words;
+        args.sums = sums[line];
+        job->folded_bytes(&args);
+    }
+}
+
+void hc_integers_turned(const hc_integers_job *job, int64_t block, int64_t n_rows, const hc_integers_scratch *scratch,
+                        float row_scales[HC_INTEGERS_ROWS], int64_t sums[HC_INTEGERS_LINES][HC_INTEGERS_ROWS]) {
+    const hc_gemv_weights *weights = &job->weights;
+    const hc_components *components = weights->packed->components;
+    const uint8_t *codes = hc_part(components, HC_CODES, weights->packed->first_row + block);
+    int64_t stride = components->part[HC_CODES].row_stride;
+    const int64_t ld_scales = load_factors(job, block, n_rows, scratch);
+    if (weights->unpacks && !job->is_packed) {
+        const int64_t unpacked = hc_round_up(weights->scratch_bytes, HC_CACHE_LINE), n_codes = job->geometry->padded;
+        for (int64_t i = 0; i < n_rows; i++)
+            weights->unpack(codes + i * stride, weights->row_bytes, weights->form.bits, n_codes,
+                            scratch->row + i * unpacked);
+        codes = scratch->row;
+        stride = unpacked;
+    }
+    for (int64_t i = 0; i < n_rows; i++)
+        row_scales[i] = hc_load_f32(hc_part(components, HC_COARSE, weights->packed->first_row + block + i));
+    if (job->turned)
+        turned_lines(job, codes, stride, ld_scales, n_rows, scratch, sums);
+    else
+        folded_lines(job, codes, stride, ld_scales, n_rows, scratch, sums);
 }
