@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Lines up to which gemv_folded_bytes is faster than gemv_turned (Zen 4, 2026-11). */
-enum { FEW_LINES = 3 };
+enum { FEW_LINES = 3, AT_ONCE = 16 };
 
 void hc_integers_scales(const hc_integers_job *job, const hc_gemv_row *row, float *scales) {
     const int64_t parts = hc_ceil_div(job->geometry->group, job->segment), groups = job->geometry->groups;
@@ -41,6 +41,24 @@ bool hc_integers_loads_scales(const hc_integers_job *job) {
                                              (form->scale != HC_SCALE_F16 && form->scale != HC_SCALE_F32));
 }
 
+/* Integer scales or zero points of some rows as float32; returns the distance of the rows, or 0 if they have gaps or
+ * another width. Rows without a gap are one long row. */
+static int64_t load_rows(const hc_integers_job *job, hc_component_id id, int bits, int64_t block, int64_t n_rows,
+                         void *bytes, float *out) {
+    const hc_gemv_weights *weights = &job->weights;
+    const int64_t row_bytes = weights->packed->components->part[id].row_stride, groups = job->geometry->groups;
+    const int64_t all = n_rows * groups;
+    if (bits > 8 || row_bytes * 8 != groups * bits || all > HC_GEMV_SCALED_BYTES - 8)
+        return 0;
+    const uint8_t *stored = hc_part(weights->packed->components, id, weights->packed->first_row + block);
+    if (bits != 4 && bits != 8) {
+        weights->unpack(stored, n_rows * row_bytes, bits, all, bytes);
+        stored = bytes;
+    }
+    weights->scales(stored, bits == 4 ? HC_SCALES_U4 : HC_SCALES_U8, 1, all, out);
+    return groups;
+}
+
 /* Converts codes of other widths to bytes, and scales that the kernel does not read and zero points to float32, for some
  * rows. */
 static void spread_rows(const hc_integers_job *job, int64_t block, int64_t n_rows, const hc_integers_scratch *scratch,
@@ -51,7 +69,11 @@ static void spread_rows(const hc_integers_job *job, int64_t block, int64_t n_row
     const bool loads = hc_integers_loads_scales(job);
     float *zeros = form->has_zero_points ? scratch->values : NULL;
     const int64_t n = job->padded_segments, stride = unpacks ? hc_round_up(weights->scratch_bytes, HC_CACHE_LINE) : 0;
-    for (int64_t i = 0; (unpacks || loads || zeros) && i < n_rows; i++) {
+    int64_t ld_zeros = 0;
+    if (zeros && !unpacks && !loads)
+        ld_zeros = load_rows(job, HC_ZERO_POINTS, form->bits, block, n_rows, scratch->scaled, zeros);
+    const bool has_all = !unpacks && !loads && (!zeros || ld_zeros);
+    for (int64_t i = 0; !has_all && i < n_rows; i++) {
         float *scales = scratch->scales + i * n;
         hc_gemv_row row;
         if (!unpacks && form->scale == HC_SCALE_E8M0) { /* powers of two, and the unit is one, too */
@@ -69,7 +91,7 @@ static void spread_rows(const hc_integers_job *job, int64_t block, int64_t n_row
             args->codes = row.codes, args->code_stride = stride;
     }
     args->zeros = zeros;
-    args->ld_zeros = n;
+    args->ld_zeros = ld_zeros ? ld_zeros : n;
     if (loads) {
         args->scale_bits = 32;
         args->scales = (const uint8_t *)scratch->scales;
@@ -186,29 +208,6 @@ void hc_integers_turned_plan(hc_integers_job *job, const hc_run *run) {
     weights->keeps_codes = job->is_packed;
 }
 
-/* Integer scales of some rows as float32; returns the distance of the rows. Rows without a gap are one long row. */
-static int64_t load_factors(const hc_integers_job *job, int64_t block, int64_t n_rows,
-                            const hc_integers_scratch *scratch) {
-    const hc_gemv_weights *weights = &job->weights;
-    const int64_t row_bytes = weights->packed->components->part[HC_SCALES].row_stride;
-    const int bits = weights->form.scale_bits;
-    const int64_t groups = job->geometry->groups, all = n_rows * groups, n = job->padded_segments;
-    if (bits > 8 || row_bytes * 8 != groups * bits || all > HC_GEMV_SCALED_BYTES - 8) {
-        for (int64_t i = 0; i < n_rows; i++) {
-            hc_gemv_row row;
-            hc_gemv_row_load(weights, block + i, true, scratch->row, scratch->scales + i * n, &row);
-        }
-        return n;
-    }
-    const uint8_t *stored = hc_part(weights->packed->components, HC_SCALES, weights->packed->first_row + block);
-    if (bits != 4 && bits != 8) {
-        weights->unpack(stored, n_rows * row_bytes, bits, all, scratch->scaled);
-        stored = scratch->scaled;
-    }
-    weights->scales(stored, bits == 4 ? HC_SCALES_U4 : HC_SCALES_U8, 1, all, scratch->scales);
-    return groups;
-}
-
 /* gemv_turned, for all lines. */
 static void turned_lines(const hc_integers_job *job, const uint8_t *codes, int64_t code_stride, int64_t ld_scales,
                          int64_t n_rows, const hc_integers_scratch *scratch,
@@ -246,11 +245,14 @@ static void folded_lines(const hc_integers_job *job, const uint8_t *codes, int64
                          int64_t sums[HC_INTEGERS_LINES][HC_INTEGERS_ROWS]) {
     const hc_gemv_weights *weights = &job->weights;
     const int64_t lines = job->n_vectors * job->n_signed_limbs;
-    int32_t *factors = (int32_t *)(void *)scratch->scales;
-    for (int64_t i = 0; i < n_rows * ld_scales; i++) {
-        float scale;
-        memcpy(&scale, factors + i, sizeof scale);
-        factors[i] = (int32_t)scale;
+    int32_t *factors = (int32_t *)(void *)scratch->scales; /* as many as padded_segments for each of 16 rows */
+    for (int64_t i = 0; i < n_rows * ld_scales; i += AT_ONCE) {
+        float scales[AT_ONCE];
+        int32_t integers[AT_ONCE];
+        memcpy(scales, factors + i, sizeof scales);
+        for (int j = 0; j < AT_ONCE; j++)
+            integers[j] = (int32_t)scales[j];
+        memcpy(factors + i, integers, sizeof integers);
     }
     hc_gemv_folded_bytes_args args = {.bits = weights->form.bits,
                                       .flip = weights->flip,
@@ -280,7 +282,15 @@ void hc_integers_turned(const hc_integers_job *job, int64_t block, int64_t n_row
     const hc_components *components = weights->packed->components;
     const uint8_t *codes = hc_part(components, HC_CODES, weights->packed->first_row + block);
     int64_t stride = components->part[HC_CODES].row_stride;
-    const int64_t ld_scales = load_factors(job, block, n_rows, scratch);
+    int64_t ld_scales =
+        load_rows(job, HC_SCALES, weights->form.scale_bits, block, n_rows, scratch->scaled, scratch->scales);
+    if (!ld_scales) {
+        ld_scales = job->padded_segments;
+        for (int64_t i = 0; i < n_rows; i++) {
+            hc_gemv_row row;
+            hc_gemv_row_load(weights, block + i, true, scratch->row, scratch->scales + i * ld_scales, &row);
+        }
+    }
     if (weights->unpacks && !job->is_packed) {
         const int64_t unpacked = hc_round_up(weights->scratch_bytes, HC_CACHE_LINE), n_codes = job->geometry->padded;
         for (int64_t i = 0; i < n_rows; i++)
