@@ -47,6 +47,31 @@ INLINE void add_word(const hc_decoder *d, const __m512i words[], const __m512 ze
     }
 }
 
+/* Adds the chains of up to 16 groups from g on, times their scales. special: bytes of each row's words that are infinity
+ * or NaN. */
+INLINE void add_groups(const hc_gemv_floats_args *args, int64_t g, int64_t groups, __m512 p[],
+                       const __mmask64 special[], __m512 acc[], hc_code_kind kind, int n_vectors) {
+    const __mmask16 mask = (__mmask16)((1u << groups) - 1);
+    /* Codes after the last column meet an x of +0: only a chain that is then 0 or NaN may have been another one. */
+    const int64_t last = g + groups - 1;
+    const __mmask16 tail = (last + 1) * args->group > args->columns ? (__mmask16)(1u << last % 16) : 0;
+    for (int r = 0; r < HC_GEMV_ROWS; r++) {
+        const __m512 scale = load_scales(args->scales[r], args->scale_bits, g, mask);
+        const __m512i special_words = _mm512_movm_epi8(special[r]);
+        unsigned by_definition = 0;
+        if (kind == CODES_FLOAT8)
+            by_definition = _mm512_test_epi32_mask(special_words, special_words);
+        for (int v = 0; v < n_vectors; v++) {
+            const int i = r * n_vectors + v;
+            const __mmask16 unknown = _mm512_mask_cmp_ps_mask(tail, p[i], _mm512_setzero_ps(), _CMP_EQ_UQ);
+            for (unsigned left = by_definition | unknown; left; left &= left - 1)
+                p[i] = _mm512_mask_mov_ps(p[i], (__mmask16)(left & -left),
+                                          _mm512_set1_ps(hc_gemv_chain(args, r, v, g + (int64_t)__builtin_ctz(left))));
+            acc[i] = _mm512_mask3_fmadd_ps(scale, p[i], acc[i], mask);
+        }
+    }
+}
+
 /* x of a register that has the groups of `share` rows. */
 INLINE __m512 load_shared(const float *x, int share) {
     return share == 4   ? _mm512_broadcast_f32x4(_mm_loadu_ps(x))
@@ -60,10 +85,10 @@ INLINE __m512 lanes_of(__m512 shared, int r, int share) {
     return _mm512_permutexvar_ps(_mm512_add_epi32(lanes, _mm512_set1_epi32(r % share * (16 / share))), shared);
 }
 
-/* p of up to 16 / share groups from `place` on, with the groups of `share` rows in one register. by_definition: of each
- * row the groups with infinity or NaN. */
+/* p of up to 16 / share groups from `place` on, with the groups of `share` rows in one register. of_rows: bytes of each
+ * row's words that are infinity or NaN. */
 INLINE void share_groups(const hc_gemv_floats_args *args, const hc_decoder *d, int64_t place, int64_t groups,
-                         const float *x, const __m512 zero[], __m512 p[], unsigned by_definition[], hc_code_kind kind,
+                         const float *x, const __m512 zero[], __m512 p[], __mmask64 of_rows[], hc_code_kind kind,
                          int n_vectors, int share, bool zeros) {
     const int64_t words = args->group * bits_of(kind) / 32;
     const int n = HC_GEMV_ROWS / share, lanes = 16 / share;
@@ -112,9 +137,7 @@ INLINE void share_groups(const hc_gemv_floats_args *args, const hc_decoder *d, i
         }
     }
     for (int r = 0; r < HC_GEMV_ROWS; r++) {
-        const __m512i special_words = _mm512_movm_epi8(special[r / share]);
-        by_definition[r] = (unsigned)_mm512_test_epi32_mask(special_words, special_words) >> (r % share * lanes) &
-                           ((1u << groups) - 1);
+        of_rows[r] = special[r / share] >> (4 * (r % share) * lanes) & ((1ull << 4 * groups) - 1);
         for (int v = 0; v < n_vectors; v++)
             p[r * n_vectors + v] = lanes_of(sum[r / share * n_vectors + v], r, share);
     }
@@ -128,6 +151,42 @@ INLINE bool may_share(const hc_gemv_floats_args *args, int64_t groups, hc_code_k
     return groups <= 8 && is_one;
 }
 
+/* The last up to 8 groups, from g on. Not inlined: whole blocks of groups would have fewer registers. */
+INLINE void share_last(const hc_gemv_floats_args *args, const hc_decoder *d, int64_t g, __m512 acc[], hc_code_kind kind,
+                       int n_vectors, int share, bool zeros) {
+    const int64_t words = args->group * bits_of(kind) / 32, groups = args->groups - g, place = 4 * g * words;
+    const __mmask16 mask = (__mmask16)((1u << groups) - 1);
+    const float *x = args->x + g / 16 * words * (32 / bits_of(kind) * n_vectors * 16);
+    __m512 p[HC_GEMV_ROWS * HC_GEMV_VECTORS], zero[HC_GEMV_ROWS];
+    __mmask64 special[HC_GEMV_ROWS];
+    for (int r = 0; r < HC_GEMV_ROWS; r++) {
+        for (int64_t byte = 0; byte < 4 * groups * words; byte += 64)
+            _mm_prefetch(args->next[r] + place + byte, _MM_HINT_T1);
+        zero[r] = zeros ? _mm512_maskz_loadu_ps(mask, args->zeros[r] + g) : _mm512_setzero_ps();
+    }
+    share_groups(args, d, place, groups, x, zero, p, special, kind, n_vectors, share, zeros);
+    add_groups(args, g, groups, p, special, acc, kind, n_vectors);
+}
+INLINE void share_kind(const hc_gemv_floats_args *args, const hc_decoder *d, int64_t g, __m512 acc[], hc_code_kind kind,
+                       int n_vectors, bool zeros) {
+    args->groups - g <= 4 ? share_last(args, d, g, acc, kind, n_vectors, 4, zeros)
+                          : share_last(args, d, g, acc, kind, n_vectors, 2, zeros);
+}
+static __attribute__((noinline)) void share_any(const hc_gemv_floats_args *args, const hc_decoder *d, int64_t g,
+                                                __m512 acc[], hc_code_kind kind) {
+    const bool zeros = args->zeros[0];
+#define OF(kind, zeros)                                                                                                \
+    (args->n_vectors == 1   ? share_kind(args, d, g, acc, kind, 1, zeros)                                              \
+     : args->n_vectors == 2 ? share_kind(args, d, g, acc, kind, 2, zeros)                                              \
+                            : share_kind(args, d, g, acc, kind, 4, zeros))
+    kind == CODES_FLOATS   ? OF(CODES_FLOATS, false)
+    : kind == CODES_FLOAT8 ? OF(CODES_FLOAT8, false)
+    : kind == CODES_LONG   ? OF(CODES_LONG, false)
+    : kind == CODES_SHORT  ? (zeros ? OF(CODES_SHORT, true) : OF(CODES_SHORT, false))
+                           : (zeros ? OF(CODES_BYTES, true) : OF(CODES_BYTES, false));
+#undef OF
+}
+
 /* A block of 16 groups from g on; `groups` of them exist. `words`: words per group if constant, otherwise 0. */
 INLINE void add_block(const hc_gemv_floats_args *args, const hc_decoder *d, int64_t g, int64_t groups, __m512 acc[],
                       hc_code_kind kind, int words, int n_vectors, bool zeros) {
@@ -138,7 +197,6 @@ INLINE void add_block(const hc_gemv_floats_args *args, const hc_decoder *d, int6
     const float *x = args->x + g / 16 * group_words * x_step;
     __m512 p[HC_GEMV_ROWS * HC_GEMV_VECTORS], zero[HC_GEMV_ROWS];
     __mmask64 special[HC_GEMV_ROWS] = {0};
-    unsigned shared_special[HC_GEMV_ROWS] = {0};
     for (int r = 0; r < HC_GEMV_ROWS; r++) {
         for (int64_t line = 0; line < group_words; line++)
             _mm_prefetch(args->next[r] + place + 64 * line, _MM_HINT_T1);
@@ -165,11 +223,6 @@ INLINE void add_block(const hc_gemv_floats_args *args, const hc_decoder *d, int6
             for (int h = 0; h < words; h++)
                 add_word(d, transposed[h], zero, x + h * x_step, p, special, kind, n_vectors, zeros);
         }
-    } else if (may_share(args, groups, kind)) {
-        if (groups <= 4)
-            share_groups(args, d, place, groups, x, zero, p, shared_special, kind, n_vectors, 4, zeros);
-        else
-            share_groups(args, d, place, groups, x, zero, p, shared_special, kind, n_vectors, 2, zeros);
     } else {
         __m512i transposed[HC_GEMV_ROWS][CHUNK], word[HC_GEMV_ROWS];
         for (int64_t start = 0; start < group_words; start += CHUNK) {
@@ -183,24 +236,7 @@ INLINE void add_block(const hc_gemv_floats_args *args, const hc_decoder *d, int6
             }
         }
     }
-    /* Codes after the last column meet an x of +0: only a chain that is then 0 or NaN may have been another one. */
-    const int64_t last = g + groups - 1;
-    const __mmask16 tail = (last + 1) * args->group > args->columns ? (__mmask16)(1u << last % 16) : 0;
-    for (int r = 0; r < HC_GEMV_ROWS; r++) {
-        const __m512 scale = load_scales(args->scales[r], args->scale_bits, g, mask);
-        const __m512i special_words = _mm512_movm_epi8(special[r]);
-        unsigned by_definition = shared_special[r];
-        if (kind == CODES_FLOAT8)
-            by_definition |= _mm512_test_epi32_mask(special_words, special_words);
-        for (int v = 0; v < n_vectors; v++) {
-            const int i = r * n_vectors + v;
-            const __mmask16 unknown = _mm512_mask_cmp_ps_mask(tail, p[i], _mm512_setzero_ps(), _CMP_EQ_UQ);
-            for (unsigned left = by_definition | unknown; left; left &= left - 1)
-                p[i] = _mm512_mask_mov_ps(p[i], (__mmask16)(left & -left),
-                                          _mm512_set1_ps(hc_gemv_chain(args, r, v, g + (int64_t)__builtin_ctz(left))));
-            acc[i] = _mm512_mask3_fmadd_ps(scale, p[i], acc[i], mask);
-        }
-    }
+    add_groups(args, g, groups, p, special, acc, kind, n_vectors);
 }
 
 INLINE float fold(__m512 acc) {
@@ -233,8 +269,18 @@ INLINE void gemv_groups(const hc_gemv_floats_args *args, const hc_decoder *d, hc
                               : add_whole(args, d, acc, kind, 4, n_vectors);
     else if (kind == CODES_BYTES && !zeros)
         g = add_whole(args, d, acc, kind, 4, n_vectors);
-    for (; g < args->groups; g += 16)
-        add_block(args, d, g, hc_min(args->groups - g, 16), acc, kind, 0, n_vectors, zeros);
+    const int64_t last = args->groups % 16, whole = args->groups - (may_share(args, last, kind) ? last : 0);
+    for (; g < whole; g += 16)
+        add_block(args, d, g, hc_min(whole - g, 16), acc, kind, 0, n_vectors, zeros);
+    if (g < args->groups) {
+        __m512 sums[HC_GEMV_ROWS * HC_GEMV_VECTORS]; /* acc stays in registers */
+        for (int i = 0; i < HC_GEMV_ROWS * n_vectors; i++)
+            sums[i] = acc[i];
+        share_any(args, d, g, sums, kind);
+        for (int i = 0; i < HC_GEMV_ROWS * n_vectors; i++)
+            args->out[i] = fold(sums[i]);
+        return;
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < HC_GEMV_ROWS * n_vectors; i++)
         args->out[i] = fold(acc[i]);
