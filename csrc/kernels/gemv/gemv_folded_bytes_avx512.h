@@ -3,16 +3,15 @@
  * One line of x is multiplied by four rows at a time and two lines by two, so that four sums are in flight and x is
  * loaded once for those rows.
  *
- * The including file defines hc_code_loader and load_codes, which load a register of codes, and IS_PACKED.
+ * The including file defines hc_code_loader, IS_PACKED, and `load_plain`, which loads a register of codes.
  */
 #ifndef HC_GEMV_FOLDED_BYTES_AVX512_H
 #define HC_GEMV_FOLDED_BYTES_AVX512_H
 
-#include "kernels/dots/avx512vnni.h"
+#include "kernels/gemv/gemv_scaled_avx512.h"
 
-/* SUMS: rows times lines at a time. ROWS: of `sums`. AHEAD_BYTES: least distance of the prefetch, which skips whole
- * calls of ROWS rows (Zen 4, 2026-11). */
-enum { SUMS = 4, ROWS = 16, MORE = 32 /* words: a multiple of 16 */, AHEAD_BYTES = 8192 };
+/* SUMS: rows times lines at a time */
+enum { SUMS = 4, MORE = 32 /* words: a multiple of 16 */ };
 
 /* The factors of the register `reg` of codes; `group` is its group if a group has one register or more. */
 INLINE __m512i load_factors(const int32_t *factors, int64_t reg, int64_t group, int words, __m512i lanes) {
@@ -36,7 +35,7 @@ INLINE void add_register(const hc_gemv_folded_bytes_args *args, const hc_code_lo
     }
 #pragma GCC unroll 4
     for (int row = 0; row < SUMS / n_lines; row++) {
-        const __m512i stored = load_codes(loader, codes[row] + reg * loader->bytes, left);
+        const __m512i stored = load_plain(loader, codes[row] + reg * loader->bytes, left);
         const __m512i flipped = _mm512_xor_si512(flip, stored);
         const __m512i factor = load_factors(factors[row], reg, group, words, lanes);
 #pragma GCC unroll 4
