@@ -85,21 +85,26 @@ typedef struct {
 } hc_gemv_folded_args;
 typedef void hc_gemv_folded_fn(const hc_gemv_folded_args *args);
 
-/* gemv_folded_bytes: the same for codes of one byte and integer factors of up to 16 bits, one per group of `words` words
- * of codes, 4, 8 or a multiple of 16. x is in order, and start has a quarter as many words. There is no scalar kernel:
- * gemv_dots and gemv_sum are the definition. Budget: the caller chooses `most`, registers whose products fit the 16
- * lanes of int32. is_small: the dot products of words, and the factors, fit int16. */
+/* gemv_folded_bytes: sums[line * 16 + row], the same for codes of one byte of up to 16 rows, and integer factors of up to
+ * 16 bits, one per group of `words` words of codes, 4, 8 or a multiple of 16. x is in order, and start has a quarter as
+ * many words. There is no scalar kernel: gemv_dots and gemv_sum are the definition. Budget: the caller chooses `most`,
+ * registers whose products fit the 16 lanes of int32. is_small: the dot products of words, and the factors, fit int16.
+ *
+ * gemv_folded_packed: the same for packed codes of 2 to 7 bits, row_bytes of each row. `words` counts words of codes that
+ * fill bytes. */
 typedef struct {
-    int flip, words;
+    int bits, flip, words;
     bool is_small;
-    int64_t row_bytes, most; /* most: a multiple of 4 */
+    int n_rows, n_lines; /* n_lines: 1, 2 or 4 */
+    int64_t row_bytes, most;
+    int64_t code_stride; /* from row to row, in bytes */
     const uint8_t *codes;
-    const float *factors; /* (groups rounded up to 16) */
-    int n_lines;          /* 1, 2 or 4 */
+    int64_t ld_factors;
+    const int32_t *factors; /* (n_rows, ld_factors); up to 3 values after the last may be read */
     int64_t x_bytes;
     const int8_t *x;
     const int32_t *start;
-    int64_t *sums;
+    int64_t *sums; /* sums of 16 rows may be written */
 } hc_gemv_folded_bytes_args;
 typedef void hc_gemv_folded_bytes_fn(const hc_gemv_folded_bytes_args *args);
 

@@ -1,5 +1,5 @@
 /* hc_gemv_groups_avx2: 8 groups in lanes, the two halves of 16 one after the other. An integer code is shifted to the top and
- * back; others are an index into a table of 16, which is two registers.
+ * back; others are an index into a table of 16, which is two registers. Up to four groups of two rows share a register.
  */
 #include "base/lanes/avx2.h"
 #include "kernels/gemv/gemv_avx2.h"
@@ -79,6 +79,16 @@ static __attribute__((noinline)) void transpose(const uint8_t *codes, int64_t wo
             out[i] = _mm256_castps_si256(row[i]);
         return;
     }
+    if (n == CHUNK) {
+        __m256 row[CHUNK];
+        for (int i = 0; i < CHUNK; i++)
+            row[i] = i < groups ? _mm256_loadu_ps((const float *)(const void *)(codes + 4 * (i * words + first)))
+                                : _mm256_setzero_ps();
+        lanes_transpose(row);
+        for (int i = 0; i < CHUNK; i++)
+            out[i] = _mm256_castps_si256(row[i]);
+        return;
+    }
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i places = _mm256_mullo_epi32(_mm256_set1_epi32((int)words), lanes);
     const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)groups), lanes);
@@ -126,19 +136,148 @@ INLINE __m256 load_scales(const hc_gemv_floats_args *args, int r, int64_t g, int
     return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(15)));
 }
 
+typedef __m256 hc_sums[HC_GEMV_ROWS * HC_GEMV_VECTORS][2]; /* of 16 lanes */
+
+/* Adds the chains of up to 8 groups from g on, times their scales. */
+INLINE void add_groups(const hc_gemv_floats_args *args, int64_t g, int64_t groups, __m256 p[], const __m256i special[],
+                       hc_sums acc, int n_vectors, hc_code_kind kind) {
+    const int half = (int)(g / 8 % 2);
+    /* Codes after the last column meet an x of +0: only a chain that is then 0 or NaN may have been another one. */
+    const unsigned tail = (g + groups) * args->group > args->columns ? 1u << (groups - 1) : 0;
+    for (int r = 0; r < HC_GEMV_ROWS; r++) {
+        const __m256 scale = load_scales(args, r, g, groups);
+        const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        const __m256 exists = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)groups), lanes));
+        unsigned of_floats = 0;
+        if (kind == CODES_FLOAT8) /* a word with no such byte is 0 */
+            of_floats = 0xff & ~(unsigned)_mm256_movemask_ps(
+                                   _mm256_castsi256_ps(_mm256_cmpeq_epi32(special[r], _mm256_setzero_si256())));
+        for (int v = 0; v < n_vectors; v++) {
+            const int i = r * n_vectors + v;
+            unsigned by_definition = of_floats;
+            if (tail)
+                by_definition |=
+                    tail & (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(p[i], _mm256_setzero_ps(), _CMP_EQ_UQ));
+            if (by_definition) {
+                float chains[8];
+                _mm256_storeu_ps(chains, p[i]);
+                for (unsigned left = by_definition; left; left &= left - 1) {
+                    const int64_t lane = (int64_t)__builtin_ctz(left);
+                    chains[lane] = hc_gemv_chain(args, r, v, g + lane);
+                }
+                p[i] = _mm256_loadu_ps(chains);
+            }
+            acc[i][half] = _mm256_blendv_ps(acc[i][half], _mm256_fmadd_ps(scale, p[i], acc[i][half]), exists);
+        }
+    }
+}
+
+/* p of up to 4 groups from `place` on, two rows to a register. `special`: of each row. */
+INLINE void share_groups(const hc_gemv_floats_args *args, const hc_float8_f32x8 *float8, int64_t place, int64_t groups,
+                         const float *x, const __m256 zero[], __m256 p[], __m256i special[], __m256i flips, int bits,
+                         int n_vectors, hc_code_kind kind) {
+    enum { PAIRS = HC_GEMV_ROWS / 2 };
+    const int64_t words = args->group * bits / 32;
+    __m256 sum[PAIRS * HC_GEMV_VECTORS], less[PAIRS];
+    __m256i of_pair[PAIRS];
+    for (int i = 0; i < PAIRS; i++) {
+        less[i] = _mm256_insertf128_ps(zero[2 * i], _mm256_castps256_ps128(zero[2 * i + 1]), 1);
+        of_pair[i] = _mm256_setzero_si256();
+        for (int v = 0; v < n_vectors; v++)
+            sum[i * n_vectors + v] = _mm256_setzero_ps();
+    }
+    for (int64_t first = 0; first < words; first += CHUNK) {
+        __m256 word[PAIRS][CHUNK];
+        for (int i = 0; i < PAIRS; i++) {
+            for (int j = 0; j < CHUNK; j++) {
+                const uint8_t *codes = args->codes[2 * i + j / 4] + place + 4 * (j % 4 * words + first);
+                word[i][j] = j % 4 < groups ? _mm256_loadu_ps((const float *)(const void *)codes) : _mm256_setzero_ps();
+            }
+            lanes_transpose(word[i]);
+        }
+        for (int64_t h = 0; h < CHUNK; h++)
+            for (int i = 0; i < PAIRS; i++) {
+                const float *from = x + (first + h) * (32 / bits) * n_vectors * 16;
+                __m256i codes = _mm256_castps_si256(word[i][h]);
+                if (kind == CODES_ZERO)
+                    codes = _mm256_xor_si256(codes, flips);
+                if (kind == CODES_FLOAT8)
+                    of_pair[i] = _mm256_or_si256(of_pair[i], special_bytes(float8, codes));
+#pragma GCC unroll 8
+                for (int j = 0; j < 32 / bits; j++) {
+                    const __m256 c = code_f32x8(args, float8, 2 * i, codes, less[i], bits, j, kind);
+                    for (int v = 0; v < n_vectors; v++) {
+                        const float *four = from + (j * n_vectors + v) * 16;
+                        sum[i * n_vectors + v] = _mm256_fmadd_ps(
+                            _mm256_broadcast_ps((const __m128 *)(const void *)four), c, sum[i * n_vectors + v]);
+                    }
+                }
+            }
+    }
+    for (int r = 0; r < HC_GEMV_ROWS; r++) {
+        const __m256i bytes = of_pair[r / 2];
+        special[r] = _mm256_zextsi128_si256(r % 2 ? _mm256_extracti128_si256(bytes, 1) : _mm256_castsi256_si128(bytes));
+        for (int v = 0; v < n_vectors; v++) {
+            const __m256 both = sum[r / 2 * n_vectors + v];
+            p[r * n_vectors + v] =
+                _mm256_zextps128_ps256(r % 2 ? _mm256_extractf128_ps(both, 1) : _mm256_castps256_ps128(both));
+        }
+    }
+}
+
+/* The last up to 4 groups, from g on. Not inlined: whole blocks of groups would have fewer registers. */
+INLINE void share_last(const hc_gemv_floats_args *args, int64_t g, hc_sums acc, int bits, int n_vectors,
+                       hc_code_kind kind) {
+    const hc_float8_f32x8 float8 = make_float8(args);
+    const __m256i flips = _mm256_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
+    const int64_t words = args->group * bits / 32, groups = args->groups - g, place = g * words * 4;
+    const float *x = args->x + g / 16 * words * (32 / bits * n_vectors * 16) + g / 8 % 2 * 8;
+    __m256 p[HC_GEMV_ROWS * HC_GEMV_VECTORS], zero[HC_GEMV_ROWS];
+    __m256i special[HC_GEMV_ROWS];
+    for (int r = 0; r < HC_GEMV_ROWS; r++) {
+        for (int64_t line = 0; line < groups * words * 4; line += 64)
+            _mm_prefetch((const char *)args->next[r] + place + line, _MM_HINT_T1);
+        zero[r] = args->zeros[r] ? load_lanes(args->zeros[r] + g, groups) : _mm256_set1_ps(args->zero);
+    }
+    share_groups(args, &float8, place, groups, x, zero, p, special, flips, bits, n_vectors, kind);
+    add_groups(args, g, groups, p, special, acc, n_vectors, kind);
+}
+static __attribute__((noinline)) void share_kind(const hc_gemv_floats_args *args, int64_t g, hc_sums acc, int bits,
+                                                 hc_code_kind kind) {
+#define OF(bits, kind)                                                                                                 \
+    (args->n_vectors == 1   ? share_last(args, g, acc, bits, 1, kind)                                                  \
+     : args->n_vectors == 2 ? share_last(args, g, acc, bits, 2, kind)                                                  \
+                            : share_last(args, g, acc, bits, 4, kind))
+    kind == CODES_FLOATS     ? OF(32, CODES_FLOATS)
+    : kind == CODES_FLOAT8   ? OF(8, CODES_FLOAT8)
+    : kind == CODES_FRACTION ? OF(8, CODES_FRACTION)
+    : kind == CODES_TABLE    ? OF(4, CODES_TABLE)
+    : kind == CODES_SIGNED   ? (bits == 8 ? OF(8, CODES_SIGNED) : OF(4, CODES_SIGNED))
+                             : (bits == 8 ? OF(8, CODES_ZERO) : OF(4, CODES_ZERO));
+#undef OF
+}
+
+/* Whether two rows may share a register: they have one table. */
+INLINE bool may_share(const hc_gemv_floats_args *args, int64_t groups, int64_t words, hc_code_kind kind) {
+    bool is_one = true;
+    for (int r = 1; r < HC_GEMV_ROWS && kind == CODES_TABLE; r++)
+        is_one = is_one && args->table[r] == args->table[0];
+    return groups <= 4 && words % CHUNK == 0 && is_one;
+}
+
 INLINE void gemv_groups(const hc_gemv_floats_args *args, int bits, int n_vectors, hc_code_kind kind) {
     const int n_rows = HC_GEMV_ROWS, at_once = n_vectors == 4 ? 2 : 4; /* rows whose sums are in registers */
     const hc_float8_f32x8 float8 = make_float8(args);
     const __m256i flips = _mm256_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
     const int64_t words = args->group * bits / 32, x_step = 32 / bits * n_vectors * 16;
-    __m256 acc[HC_GEMV_ROWS * HC_GEMV_VECTORS][2], p[HC_GEMV_ROWS * HC_GEMV_VECTORS], zero[HC_GEMV_ROWS];
+    const int64_t whole = args->groups - (may_share(args, args->groups % 8, words, kind) ? args->groups % 8 : 0);
+    hc_sums acc;
+    __m256 p[HC_GEMV_ROWS * HC_GEMV_VECTORS], zero[HC_GEMV_ROWS];
     for (int i = 0; i < n_rows * n_vectors; i++)
         acc[i][0] = acc[i][1] = _mm256_setzero_ps();
-    for (int64_t g = 0; g < args->groups; g += 8) {
-        const int64_t groups = hc_min(args->groups - g, 8), place = g * words * 4;
+    for (int64_t g = 0; g < whole; g += 8) {
+        const int64_t groups = hc_min(whole - g, 8), place = g * words * 4;
         const int half = (int)(g / 8 % 2);
-        /* Codes after the last column meet an x of +0: only a chain that is then 0 or NaN may have been another one. */
-        const unsigned tail = (g + groups) * args->group > args->columns ? 1u << (groups - 1) : 0;
         const float *x = args->x + g / 16 * words * x_step + half * 8;
         __m256i transposed[4][CHUNK], word[4], special[HC_GEMV_ROWS];
         for (int r = 0; r < n_rows; r++) {
@@ -162,33 +301,10 @@ INLINE void gemv_groups(const hc_gemv_floats_args *args, int bits, int n_vectors
                              n_vectors, kind);
                 }
         }
-        for (int r = 0; r < n_rows; r++) {
-            const __m256 scale = load_scales(args, r, g, groups);
-            const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-            const __m256 exists = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)groups), lanes));
-            unsigned of_floats = 0;
-            if (kind == CODES_FLOAT8) /* a word with no such byte is 0 */
-                of_floats = 0xff & ~(unsigned)_mm256_movemask_ps(
-                                       _mm256_castsi256_ps(_mm256_cmpeq_epi32(special[r], _mm256_setzero_si256())));
-            for (int v = 0; v < n_vectors; v++) {
-                const int i = r * n_vectors + v;
-                unsigned by_definition = of_floats;
-                if (tail)
-                    by_definition |=
-                        tail & (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(p[i], _mm256_setzero_ps(), _CMP_EQ_UQ));
-                if (by_definition) {
-                    float chains[8];
-                    _mm256_storeu_ps(chains, p[i]);
-                    for (unsigned left = by_definition; left; left &= left - 1) {
-                        const int64_t lane = (int64_t)__builtin_ctz(left);
-                        chains[lane] = hc_gemv_chain(args, r, v, g + lane);
-                    }
-                    p[i] = _mm256_loadu_ps(chains);
-                }
-                acc[i][half] = _mm256_blendv_ps(acc[i][half], _mm256_fmadd_ps(scale, p[i], acc[i][half]), exists);
-            }
-        }
+        add_groups(args, g, groups, p, special, acc, n_vectors, kind);
     }
+    if (whole < args->groups)
+        share_kind(args, whole, acc, bits, kind);
     for (int i = 0; i < n_rows * n_vectors; i++) {
         const __m256 a = _mm256_add_ps(acc[i][0], acc[i][1]);
         const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));

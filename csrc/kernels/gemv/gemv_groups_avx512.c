@@ -1,6 +1,7 @@
 /* gemv_groups: 16 groups in lanes, so words of 16 groups are transposed from [group][word] to [word][group]. Each
  * word's codes, low bits first, are one step of the 16 chains. Four rows are interleaved, because a chain waits for
- * itself, and every load of x is used for all four.
+ * itself, and every load of x is used for all four. Of up to four groups, those of all four rows share a register, and of
+ * up to eight groups those of two rows.
  */
 #include "kernels/gemv/gemv_avx512.h"
 
@@ -44,6 +45,146 @@ INLINE void add_word(const hc_decoder *d, const __m512i words[], const __m512 ze
                 p[r * n_vectors + v] = _mm512_fmadd_ps(x_f32x16[v], c, p[r * n_vectors + v]);
         }
     }
+}
+
+/* Adds the chains of up to 16 groups from g on, times their scales. special: bytes of each row's words that are infinity
+ * or NaN. */
+INLINE void add_groups(const hc_gemv_floats_args *args, int64_t g, int64_t groups, __m512 p[],
+                       const __mmask64 special[], __m512 acc[], hc_code_kind kind, int n_vectors) {
+    const __mmask16 mask = (__mmask16)((1u << groups) - 1);
+    /* Codes after the last column meet an x of +0: only a chain that is then 0 or NaN may have been another one. */
+    const int64_t last = g + groups - 1;
+    const __mmask16 tail = (last + 1) * args->group > args->columns ? (__mmask16)(1u << last % 16) : 0;
+    for (int r = 0; r < HC_GEMV_ROWS; r++) {
+        const __m512 scale = load_scales(args->scales[r], args->scale_bits, g, mask);
+        const __m512i special_words = _mm512_movm_epi8(special[r]);
+        unsigned by_definition = 0;
+        if (kind == CODES_FLOAT8)
+            by_definition = _mm512_test_epi32_mask(special_words, special_words);
+        for (int v = 0; v < n_vectors; v++) {
+            const int i = r * n_vectors + v;
+            const __mmask16 unknown = _mm512_mask_cmp_ps_mask(tail, p[i], _mm512_setzero_ps(), _CMP_EQ_UQ);
+            for (unsigned left = by_definition | unknown; left; left &= left - 1)
+                p[i] = _mm512_mask_mov_ps(p[i], (__mmask16)(left & -left),
+                                          _mm512_set1_ps(hc_gemv_chain(args, r, v, g + (int64_t)__builtin_ctz(left))));
+            acc[i] = _mm512_mask3_fmadd_ps(scale, p[i], acc[i], mask);
+        }
+    }
+}
+
+/* x of a register that has the groups of `share` rows. */
+INLINE __m512 load_shared(const float *x, int share) {
+    return share == 4   ? _mm512_broadcast_f32x4(_mm_loadu_ps(x))
+           : share == 2 ? _mm512_broadcast_f32x8(_mm256_loadu_ps(x))
+                        : _mm512_loadu_ps(x);
+}
+
+/* The lanes of row r of a register that it shares, from lane 0 on. */
+INLINE __m512 lanes_of(__m512 shared, int r, int share) {
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_permutexvar_ps(_mm512_add_epi32(lanes, _mm512_set1_epi32(r % share * (16 / share))), shared);
+}
+
+/* p of up to 16 / share groups from `place` on, with the groups of `share` rows in one register. of_rows: bytes of each
+ * row's words that are infinity or NaN. */
+INLINE void share_groups(const hc_gemv_floats_args *args, const hc_decoder *d, int64_t place, int64_t groups,
+                         const float *x, const __m512 zero[], __m512 p[], __mmask64 of_rows[], hc_code_kind kind,
+                         int n_vectors, int share, bool zeros) {
+    const int64_t words = args->group * bits_of(kind) / 32;
+    const int n = HC_GEMV_ROWS / share, lanes = 16 / share;
+    const __m512i steps = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512 sum[HC_GEMV_ROWS * HC_GEMV_VECTORS], less[HC_GEMV_ROWS];
+    __mmask64 special[HC_GEMV_ROWS] = {0};
+#pragma GCC unroll 8
+    for (int i = 0; i < n * n_vectors; i++)
+        sum[i] = _mm512_setzero_ps();
+    for (int i = 0; zeros && i < n; i++) {
+        less[i] = zero[i * share];
+        for (int r = 1; r < share; r++) {
+            const __m512i from = _mm512_sub_epi32(steps, _mm512_set1_epi32(r * lanes));
+            less[i] = _mm512_mask_permutexvar_ps(less[i], (__mmask16)(((1u << lanes) - 1) << (r * lanes)), from,
+                                                 zero[i * share + r]);
+        }
+    }
+    for (int64_t start = 0; start < words; start += CHUNK) {
+        const int64_t left = hc_min(words - start, CHUNK);
+        const __mmask16 mask = (__mmask16)(0xffffu >> (16 - left));
+        __m512i word[HC_GEMV_ROWS][CHUNK];
+        for (int i = 0; i < n; i++) {
+#pragma GCC unroll 16
+            for (int j = 0; j < CHUNK; j++) {
+                const uint8_t *codes = args->codes[i * share + j / lanes] + place;
+                word[i][j] = j % lanes < groups
+                                 ? _mm512_maskz_loadu_epi32(mask, codes + 4 * (j % lanes * words + start))
+                                 : _mm512_setzero_si512();
+            }
+            part_words(word[i], CHUNK);
+        }
+        for (int64_t h = 0; h < left; h++) {
+            for (int i = 0; i < n && kind == CODES_FLOAT8; i++)
+                special[i] = _kor_mask64(special[i], special_bytes(d, word[i][h]));
+            const float *from = x + (start + h) * (32 / bits_of(kind)) * n_vectors * 16;
+#pragma GCC unroll 8
+            for (int j = 0; j < 32 / bits_of(kind); j++)
+                for (int i = 0; i < n; i++) {
+                    __m512 c = code_f32x16(d, i, word[i][h], kind, j);
+                    if (zeros)
+                        c = _mm512_sub_ps(c, less[i]);
+                    for (int v = 0; v < n_vectors; v++)
+                        sum[i * n_vectors + v] = _mm512_fmadd_ps(load_shared(from + (j * n_vectors + v) * 16, share), c,
+                                                                 sum[i * n_vectors + v]);
+                }
+        }
+    }
+    for (int r = 0; r < HC_GEMV_ROWS; r++) {
+        of_rows[r] = special[r / share] >> (4 * (r % share) * lanes) & ((1ull << 4 * groups) - 1);
+        for (int v = 0; v < n_vectors; v++)
+            p[r * n_vectors + v] = lanes_of(sum[r / share * n_vectors + v], r, share);
+    }
+}
+
+/* Whether rows may share a register: they have one table. */
+INLINE bool may_share(const hc_gemv_floats_args *args, int64_t groups, hc_code_kind kind) {
+    bool is_one = true;
+    for (int r = 1; r < HC_GEMV_ROWS && kind == CODES_LONG; r++)
+        is_one = is_one && args->table[r] == args->table[0];
+    return groups <= 8 && is_one;
+}
+
+/* The last up to 8 groups, from g on. Not inlined: whole blocks of groups would have fewer registers. */
+INLINE void share_last(const hc_gemv_floats_args *args, const hc_decoder *d, int64_t g, __m512 acc[], hc_code_kind kind,
+                       int n_vectors, int share, bool zeros) {
+    const int64_t words = args->group * bits_of(kind) / 32, groups = args->groups - g, place = 4 * g * words;
+    const __mmask16 mask = (__mmask16)((1u << groups) - 1);
+    const float *x = args->x + g / 16 * words * (32 / bits_of(kind) * n_vectors * 16);
+    __m512 p[HC_GEMV_ROWS * HC_GEMV_VECTORS], zero[HC_GEMV_ROWS];
+    __mmask64 special[HC_GEMV_ROWS];
+    for (int r = 0; r < HC_GEMV_ROWS; r++) {
+        for (int64_t byte = 0; byte < 4 * groups * words; byte += 64)
+            _mm_prefetch(args->next[r] + place + byte, _MM_HINT_T1);
+        zero[r] = zeros ? _mm512_maskz_loadu_ps(mask, args->zeros[r] + g) : _mm512_setzero_ps();
+    }
+    share_groups(args, d, place, groups, x, zero, p, special, kind, n_vectors, share, zeros);
+    add_groups(args, g, groups, p, special, acc, kind, n_vectors);
+}
+INLINE void share_kind(const hc_gemv_floats_args *args, const hc_decoder *d, int64_t g, __m512 acc[], hc_code_kind kind,
+                       int n_vectors, bool zeros) {
+    args->groups - g <= 4 ? share_last(args, d, g, acc, kind, n_vectors, 4, zeros)
+                          : share_last(args, d, g, acc, kind, n_vectors, 2, zeros);
+}
+static __attribute__((noinline)) void share_any(const hc_gemv_floats_args *args, const hc_decoder *d, int64_t g,
+                                                __m512 acc[], hc_code_kind kind) {
+    const bool zeros = args->zeros[0];
+#define OF(kind, zeros)                                                                                                \
+    (args->n_vectors == 1   ? share_kind(args, d, g, acc, kind, 1, zeros)                                              \
+     : args->n_vectors == 2 ? share_kind(args, d, g, acc, kind, 2, zeros)                                              \
+                            : share_kind(args, d, g, acc, kind, 4, zeros))
+    kind == CODES_FLOATS   ? OF(CODES_FLOATS, false)
+    : kind == CODES_FLOAT8 ? OF(CODES_FLOAT8, false)
+    : kind == CODES_LONG   ? OF(CODES_LONG, false)
+    : kind == CODES_SHORT  ? (zeros ? OF(CODES_SHORT, true) : OF(CODES_SHORT, false))
+                           : (zeros ? OF(CODES_BYTES, true) : OF(CODES_BYTES, false));
+#undef OF
 }
 
 /* A block of 16 groups from g on; `groups` of them exist. `words`: words per group if constant, otherwise 0. */
@@ -95,24 +236,7 @@ INLINE void add_block(const hc_gemv_floats_args *args, const hc_decoder *d, int6
             }
         }
     }
-    /* Codes after the last column meet an x of +0: only a chain that is then 0 or NaN may have been another one. */
-    const int64_t last = g + groups - 1;
-    const __mmask16 tail = (last + 1) * args->group > args->columns ? (__mmask16)(1u << last % 16) : 0;
-    for (int r = 0; r < HC_GEMV_ROWS; r++) {
-        const __m512 scale = load_scales(args->scales[r], args->scale_bits, g, mask);
-        const __m512i special_words = _mm512_movm_epi8(special[r]);
-        unsigned by_definition = 0;
-        if (kind == CODES_FLOAT8)
-            by_definition = _mm512_test_epi32_mask(special_words, special_words);
-        for (int v = 0; v < n_vectors; v++) {
-            const int i = r * n_vectors + v;
-            const __mmask16 unknown = _mm512_mask_cmp_ps_mask(tail, p[i], _mm512_setzero_ps(), _CMP_EQ_UQ);
-            for (unsigned left = by_definition | unknown; left; left &= left - 1)
-                p[i] = _mm512_mask_mov_ps(p[i], (__mmask16)(left & -left),
-                                          _mm512_set1_ps(hc_gemv_chain(args, r, v, g + (int64_t)__builtin_ctz(left))));
-            acc[i] = _mm512_mask3_fmadd_ps(scale, p[i], acc[i], mask);
-        }
-    }
+    add_groups(args, g, groups, p, special, acc, kind, n_vectors);
 }
 
 INLINE float fold(__m512 acc) {
@@ -145,8 +269,18 @@ INLINE void gemv_groups(const hc_gemv_floats_args *args, const hc_decoder *d, hc
                               : add_whole(args, d, acc, kind, 4, n_vectors);
     else if (kind == CODES_BYTES && !zeros)
         g = add_whole(args, d, acc, kind, 4, n_vectors);
-    for (; g < args->groups; g += 16)
-        add_block(args, d, g, hc_min(args->groups - g, 16), acc, kind, 0, n_vectors, zeros);
+    const int64_t last = args->groups % 16, whole = args->groups - (may_share(args, last, kind) ? last : 0);
+    for (; g < whole; g += 16)
+        add_block(args, d, g, hc_min(whole - g, 16), acc, kind, 0, n_vectors, zeros);
+    if (g < args->groups) {
+        __m512 sums[HC_GEMV_ROWS * HC_GEMV_VECTORS]; /* acc stays in registers */
+        for (int i = 0; i < HC_GEMV_ROWS * n_vectors; i++)
+            sums[i] = acc[i];
+        share_any(args, d, g, sums, kind);
+        for (int i = 0; i < HC_GEMV_ROWS * n_vectors; i++)
+            args->out[i] = fold(sums[i]);
+        return;
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < HC_GEMV_ROWS * n_vectors; i++)
         args->out[i] = fold(acc[i]);

@@ -15,13 +15,13 @@
 #include <math.h>
 #include <string.h>
 
-enum { SEGMENT = 1024, LONGEST = 65536, FEW_LINES = 2 };
+enum { SEGMENT = 1024, LONGEST = 65536 };
 
 /* Places the scratch memory of a thread from `memory` on. With memory NULL it only returns the bytes. */
 static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
     const int64_t line = job->padded_segments * (int64_t)sizeof(float), limbs = job->n_signed_limbs * line;
-    const int64_t grouped = job->kind == HC_ORDER_GROUPED || job->turned ? HC_INTEGERS_ROWS * line : 0;
-    const bool reads_rows = job->scaled || job->turned;
+    const bool reads_rows = job->scaled || job->turned || job->folded_bytes;
+    const int64_t grouped = job->kind == HC_ORDER_GROUPED || reads_rows ? HC_INTEGERS_ROWS * line : 0;
     const int64_t rows = reads_rows && job->weights.unpacks && !job->is_packed ? HC_INTEGERS_ROWS : 1;
     const int64_t row_at = reads_rows ? HC_GEMV_SCALED_BYTES : 0;
     const int64_t dots_at = row_at + rows * hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
@@ -162,28 +162,6 @@ static void folded_sums(const hc_integers_job *job, int64_t block, int64_t n_row
     }
 }
 
-/* The same from a row of bytes. */
-static void folded_bytes_sums(const hc_integers_job *job, const hc_gemv_row *row, int64_t *sums) {
-    const hc_gemv_weights *weights = &job->weights;
-    hc_gemv_folded_bytes_args args = {.flip = weights->flip,
-                                      .words = (int)(job->segment / 4),
-                                      .is_small = weights->form.bits <= 6 && weights->form.scale_bits <= 15,
-                                      .row_bytes = job->geometry->padded,
-                                      .most = job->most,
-                                      .codes = row->codes,
-                                      .factors = row->scales,
-                                      .x_bytes = job->x_bytes};
-    const int64_t lines = job->n_vectors * job->n_signed_limbs;
-    for (int64_t line = 0; line < lines; line += args.n_lines) {
-        const int64_t left = lines - line;
-        args.n_lines = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        args.x = job->x + line * job->x_bytes;
-        args.start = job->start + line * job->words;
-        args.sums = sums + line;
-        job->folded_bytes(&args);
-    }
-}
-
 static void folded_block(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t block, int64_t n_rows,
                          const hc_integers_scratch *scratch) {
     const hc_gemv_weights *weights = &job->weights;
@@ -195,9 +173,9 @@ static void folded_block(const hc_integers_job *job, hc_gemv_dots_args *args, in
     args->ld = job->padded_segments;
     if (job->folded)
         folded_sums(job, block, n_rows, of_rows);
-    else if (job->turned)
+    else if (job->turned || job->folded_bytes)
         hc_integers_turned(job, block, n_rows, scratch, scales, sums);
-    for (int64_t i = 0; i < n_rows && !job->turned; i++) {
+    for (int64_t i = 0; i < n_rows && !job->turned && !job->folded_bytes; i++) {
         hc_gemv_row row = {0};
         if (job->folded) {
             const int64_t stored = weights->packed->first_row + block + i;
@@ -205,11 +183,8 @@ static void folded_block(const hc_integers_job *job, hc_gemv_dots_args *args, in
         } else {
             hc_gemv_row_load(weights, block + i, true, scratch->row, NULL, &row);
             args->codes = row.codes;
-            if (job->folded_bytes)
-                folded_bytes_sums(job, &row, of_rows[i]);
-            else
-                dot_row(job, args, 0, lines, scratch->dots);
-            for (int64_t v = 0; v < job->n_vectors && !has_sums; v++)
+            dot_row(job, args, 0, lines, scratch->dots);
+            for (int64_t v = 0; v < job->n_vectors; v++)
                 of_rows[i][v * limbs] = folded_sum(job, &row, v, scratch);
         }
         for (int64_t line = 0; line < lines; line += has_sums ? 1 : limbs)
@@ -372,16 +347,6 @@ static bool plan(hc_integers_job *job, const hc_product *p) {
         job->weights.form.scale_bits == 4 && geometry->columns <= 1 << 20 && (words == 2 || words == 4 || words == 8) &&
         job->segment == geometry->group)
         job->folded = HC_PICK(gemv_folded, run);
-    const int64_t of_bytes = job->segment / 4; /* words of a group of bytes */
-    /* the kernel for one row is faster for few lines (Zen 4, 2026-11) */
-    const bool is_few =
-        job->n_vectors * job->n_signed_limbs + (of_bytes > 4) + (job->weights.form.bits < 8) <= FEW_LINES;
-    job->most = INT32_MAX / (4LL << job->weights.form.bits << 7 << hc_min(job->weights.form.scale_bits, 16));
-    job->most -= job->most % 4;
-    if (is_few && job->folds && !job->folded && !job->weights.as_integers && job->weights.bits == 8 && job->most > 0 &&
-        !job->weights.form.has_zero_points && (of_bytes == 4 || of_bytes == 8 || of_bytes % 16 == 0) &&
-        job->segment == geometry->group)
-        job->folded_bytes = HC_PICK(gemv_folded_bytes, run);
     hc_integers_turned_plan(job, run);
     hc_integers_scaled_plan(job, run);
     const int64_t tasks_rows = (64 << 10) / hc_max(job->weights.row_bytes, 1);

@@ -132,7 +132,7 @@ void check_gemv_groups(const hc_kernel *kernel) {
     int i = 0;
     for (const code_form *form = FORMS; form < FORMS + N_FORMS; form++)
         FOR_EACH(int64_t, words, 1, 2, 3, 4, 8, 9, 16, 17, 33)
-    FOR_EACH(int64_t, groups, 0, 1, 7, 8, 9, 15, 16, 17, 33)
+    FOR_EACH(int64_t, groups, 0, 1, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 21, 33)
     for (int n_vectors = 1; n_vectors <= 4; n_vectors *= 2, i++) {
         const int64_t group = *words * 32 / form->bits;
         const int64_t missing = *groups == 0 || i % 3 == 0 ? 0 : i % 3 == 1 ? group - 1 : draw_below(group);

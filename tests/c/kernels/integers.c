@@ -166,64 +166,92 @@ void check_gemv_folded(const hc_kernel *kernel) {
     folded_case(kernel, 2, 2048, 1, true, ANY, ANY);
 }
 
-/* The sums by their equation, in int64. */
-static void folded_bytes_definition(const hc_gemv_folded_bytes_args *args) {
-    for (int line = 0; line < args->n_lines; line++) {
-        int64_t sum = 0;
-        for (int64_t k = 0; k < args->row_bytes; k++) {
-            const int64_t factor = (int64_t)args->factors[k / 4 / args->words];
-            sum += factor * (args->codes[k] ^ args->flip) * args->x[line * args->x_bytes + k];
-            sum += k % 4 ? 0 : factor * args->start[(line * args->x_bytes + k) / 4];
+/* The sums by their equation, in int64, of codes of a byte. */
+static void folded_bytes_definition(const hc_gemv_folded_bytes_args *args, int64_t columns) {
+    for (int line = 0; line < args->n_lines; line++)
+        for (int row = 0; row < args->n_rows; row++) {
+            int64_t sum = 0;
+            for (int64_t k = 0; k < columns; k++) {
+                const int64_t factor = args->factors[row * args->ld_factors + k / 4 / args->words];
+                sum += factor * (args->codes[row * args->code_stride + k] ^ args->flip) *
+                       args->x[line * args->x_bytes + k];
+                sum += k % 4 ? 0 : factor * args->start[(line * args->x_bytes + k) / 4];
+            }
+            args->sums[line * 16 + row] = sum;
         }
-        args->sums[line] = sum;
-    }
 }
 
-static void folded_bytes_case(const hc_kernel *kernel, int words, int64_t row_bytes, int n_lines, bool is_small,
-                              integer_kind codes, integer_kind values) {
-    begin("row of %" D " bytes, %d words a group, %d lines, small %d, codes %s, x %s", row_bytes, words, n_lines,
-          is_small, integer_kind_name(codes), integer_kind_name(values));
-    const int flip = is_small ? 32 : 128;
-    const int64_t x_bytes = hc_round_up(row_bytes, 64) + 64, groups = hc_ceil_div(row_bytes, 4 * words);
-    uint8_t *stored = draw_integer_codes(row_bytes, flip, codes);
-    float *factors = zeros(hc_round_up(groups, 16) + 16, 4);
-    for (int64_t i = 0; i < row_bytes && is_small; i++)
+/* bits: of packed codes, or 8 */
+static void folded_bytes_case(const hc_kernel *kernel, int bits, int words, int64_t columns, int n_rows, int n_lines,
+                              bool is_small, integer_kind codes, integer_kind values) {
+    begin("%d bits, %" D " columns, %d words a group, %d rows, %d lines, small %d, codes %s, x %s", bits, columns,
+          words, n_rows, n_lines, is_small, integer_kind_name(codes), integer_kind_name(values));
+    const bool is_packed = bits < 8;
+    const int flip = is_packed ? 1 << (bits - 1) : is_small ? 32 : 128;
+    const int64_t x_bytes = hc_round_up(columns, 64) + 64, groups = hc_ceil_div(columns, 4 * words);
+    const int64_t row_bytes = hc_ceil_div(columns * bits, 8), gap = n_rows % 3 * 5, stride = row_bytes + gap;
+    const int64_t bytes = (n_rows - 1) * stride + row_bytes, n_factors = n_rows * groups + 3;
+    uint8_t *stored = draw_integer_codes(bytes, is_packed ? 0 : flip, codes);
+    for (int64_t i = 0; i < bytes && is_small && !is_packed; i++)
         stored[i] &= 63;
-    for (int64_t g = 0; g < groups; g++)
-        factors[g] = (float)draw_integer(0, 255, codes == ANY ? ANY : MOST);
-    hc_gemv_folded_bytes_args args = {.flip = flip,
+    int32_t *factors = items(n_factors, 4);
+    for (int64_t g = 0; g < n_factors; g++)
+        factors[g] = draw_integer(0, 255, codes == ANY ? ANY : MOST);
+    hc_gemv_folded_bytes_args args = {.bits = bits,
+                                      .flip = flip,
                                       .words = words,
                                       .is_small = is_small,
-                                      .row_bytes = row_bytes,
-                                      .most = 4 + 4 * (int64_t)draw_below(is_small ? 120 : 31),
-                                      .codes = stored,
-                                      .factors = factors,
+                                      .n_rows = n_rows,
                                       .n_lines = n_lines,
+                                      .row_bytes = row_bytes,
+                                      .most = 4 + 4 * (int64_t)draw_below(is_small ? 120 : 14),
+                                      .code_stride = stride,
+                                      .codes = stored,
+                                      .ld_factors = groups,
+                                      .factors = factors,
                                       .x_bytes = x_bytes,
-                                      .x = draw_lines(8, n_lines, x_bytes, row_bytes, values)},
+                                      .x = draw_lines(8, n_lines, x_bytes, columns, values)},
                               other;
     args.start = make_start(8, flip, n_lines, x_bytes, args.x);
     other = args;
-    args.sums = items(n_lines, 8);
-    other.sums = items(n_lines, 8);
-    folded_bytes_definition(&other);
-    kernel->fn.gemv_folded_bytes(&args);
-    same("sums", I64, args.sums, other.sums, n_lines);
-    BENCH(folded_bytes_definition(&other), kernel->fn.gemv_folded_bytes(&args));
+    args.sums = items(16 * n_lines, 8);
+    other.sums = items(16 * n_lines, 8);
+    if (is_packed) {
+        other.codes = unpacked_rows(stored, stride, row_bytes, bits, n_rows, columns);
+        other.code_stride = columns + 8;
+    }
+    hc_gemv_folded_bytes_fn *const fn = is_packed ? kernel->fn.gemv_folded_packed : kernel->fn.gemv_folded_bytes;
+    folded_bytes_definition(&other, columns);
+    fn(&args);
+    for (int line = 0; line < n_lines; line++)
+        same("sums", I64, args.sums + 16 * line, other.sums + 16 * line, n_rows);
+    BENCH(folded_bytes_definition(&other, columns), fn(&args));
+}
+
+static void folded_bytes_cases(const hc_kernel *kernel, int bits, bool is_small) {
+    int i = 0;
+    for (int words = 4; words <= 48; words += words < 16 ? words : 16)
+        for (int n_lines = 1; n_lines <= 4; n_lines *= 2)
+            for (int64_t columns = 8; columns <= 1300; columns += columns < 140 ? 8 : 24, i++)
+                folded_bytes_case(kernel, bits, words, columns - (bits == 8 ? (int64_t)draw_below(8) : 0),
+                                  i % 5 == 0 ? 16 : 1 + (int)draw_below(16), n_lines, is_small,
+                                  (integer_kind)(i / 2 % N_INTEGER_KINDS), (integer_kind)(i / 3 % N_INTEGER_KINDS));
 }
 
 void check_gemv_folded_bytes(const hc_kernel *kernel) {
-    int i = 0;
-    for (int words = 4; words <= 32; words *= 2)
-        for (int n_lines = 1; n_lines <= 4; n_lines *= 2)
-            for (int64_t row_bytes = 0; row_bytes <= 1300; row_bytes += row_bytes < 140 ? 1 : 13)
-                for (int j = 0; j < 2; j++, i++)
-                    folded_bytes_case(kernel, words, row_bytes, n_lines, j, (integer_kind)(i / 2 % N_INTEGER_KINDS),
-                                      (integer_kind)(i / 3 % N_INTEGER_KINDS));
-    folded_bytes_case(kernel, 16, 1 << 16, 1, false, LEAST, LEAST);
-    folded_bytes_case(kernel, 4, 1 << 16, 4, true, LEAST, LEAST);
+    folded_bytes_cases(kernel, 8, false);
+    folded_bytes_cases(kernel, 8, true);
+    folded_bytes_case(kernel, 8, 16, 1 << 16, 1, 1, false, LEAST, LEAST);
+    folded_bytes_case(kernel, 8, 4, 1 << 16, 1, 4, true, LEAST, LEAST);
     usual();
-    folded_bytes_case(kernel, 16, 2048, 1, false, ANY, ANY);
+    folded_bytes_case(kernel, 8, 16, 2048, 16, 1, false, ANY, ANY);
+}
+
+void check_gemv_folded_packed(const hc_kernel *kernel) {
+    for (int bits = 2; bits <= 7; bits++)
+        folded_bytes_cases(kernel, bits, bits < 7);
+    usual();
+    folded_bytes_case(kernel, 6, 4, 2048, 16, 1, true, ANY, ANY);
 }
 
 static void chain_case(const hc_kernel *kernel, int64_t n, int64_t ld, bool corrected, integer_kind dots_kind,

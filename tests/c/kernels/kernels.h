@@ -53,6 +53,8 @@ void *zeros(int64_t n, int64_t size);
 int8_t *draw_lines(int bits, int n_lines, int64_t n, int64_t columns, integer_kind kind);
 uint8_t *draw_integer_codes(int64_t bytes, int flip, integer_kind kind);
 int32_t *make_start(int bits, int zero, int n_lines, int64_t x_bytes, const int8_t *x);
+/* Rows of codes of 2 to 7 bits, unpacked to a byte each. */
+const uint8_t *unpacked_rows(const uint8_t *stored, int64_t stride, int64_t row_bytes, int bits, int n_rows, int64_t n);
 int draw_zero(bool is_signed);
 
 /* Loops over the listed values. */

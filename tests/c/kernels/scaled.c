@@ -46,9 +46,8 @@ static void scaled_definition(const hc_gemv_scaled_args *args) {
     }
 }
 
-/* Rows of codes of 2 to 7 bits, unpacked to a byte each. */
-static const uint8_t *unpacked_rows(const uint8_t *stored, int64_t stride, int64_t row_bytes, int bits, int n_rows,
-                                    int64_t n) {
+const uint8_t *unpacked_rows(const uint8_t *stored, int64_t stride, int64_t row_bytes, int bits, int n_rows,
+                             int64_t n) {
     uint8_t *bytes = items(n_rows * (n + 8), 1);
     for (int row = 0; row < n_rows; row++)
         hc_gemv_unpack_scalar(stored + row * stride, row_bytes, bits, n, bytes + row * (n + 8));
