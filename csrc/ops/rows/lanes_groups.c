@@ -10,12 +10,14 @@
  *
  * Memory: X_BYTES for the panels and half as much for sums, HC_WORK_BYTES for weights and values of all threads.
  */
+#include "base/convert.h"
 #include "ops/product/measure.h"
 #include "ops/product/pack.h"
 #include "ops/rows/driver.h"
 #include "ops/rows/lanes.h"
 #include "ops/rows/limbs.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -38,6 +40,8 @@ typedef struct {
     hc_dequantize_s64_fn *dequantize_s64;
     hc_combine_limbs_fn *join;
     hc_pack_x32_fn *transpose;
+    hc_compensation_s8_fn *sum;
+    hc_largest_f32_fn *largest;
     hc_rows out;
     hc_row_blocks x_rows;
     int64_t n, k, group, segments, chunk, quads, ld;
@@ -72,15 +76,21 @@ static void x_task(void *context, int64_t unit, int thread) {
     float *scales = job->x_scales + first; /* of the row, or of its one group */
     load(job->product->x, job->split ? HC_INT_FOLDED : HC_INT_GROUPED, blocks->first_row + first, n, job->ld, rows,
          job->split ? NULL : scales, 1, job->split ? scales : NULL);
-    job->transpose(rows, job->ld, UNIT, job->quads, job->x + (begin * job->quads + unit - begin) * UNIT * 4, (int)lanes,
-                   0);
+    int8_t *panel = rows + UNIT * job->ld, *to = job->x + (begin * job->quads + unit - begin) * UNIT * 4;
+    job->transpose(rows, job->ld, UNIT, job->quads, panel, UNIT, 0);
+    for (int64_t quad = 0; quad < job->quads; quad++)
+        memcpy(to + quad * lanes * 4, panel + quad * UNIT * 4, (size_t)UNIT * 4);
     int32_t *start = job->start + (begin * job->segments + unit - begin) * UNIT;
-    for (int64_t i = 0; i < UNIT; i++)
-        for (int64_t s = 0; s < job->segments; s++) {
-            const int64_t k = s * job->group;
-            start[s * lanes + i] =
-                i < n ? -128 * hc_rows_sum(rows + i * job->ld + k, hc_min(job->group, job->k - k)) : 0;
-        }
+    for (int64_t s = 0; s < job->segments; s++) {
+        const int64_t first_quad = s * job->group / 4;
+        const int32_t steps = (int32_t)(hc_min(job->group / 4, job->quads - first_quad));
+        job->sum(1, &steps, 1, panel + first_quad * UNIT * 4, UNIT, -128, start + s * lanes);
+    }
+}
+
+/* The largest magnitude of n scales, NaN if one of them is NaN. */
+static double largest_of(const hc_groups_job *job, const float *scales, int64_t n) {
+    return hc_f32_from_bits(job->largest(scales, n, 0));
 }
 
 /* Some blocks of x times a group of weights. */
@@ -107,6 +117,7 @@ static void group_task(void *context, int64_t task, int thread) {
             const int32_t factor = (int32_t)scales[i];
             memcpy(scales + i, &factor, sizeof factor);
         }
+    const double largest = job->split ? 0 : largest_of(job, scales, args.n_w * job->segments);
     for (int64_t block = of.from; block < of.to; block++) {
         const int64_t begin = hc_row_first_unit(blocks, block), units = hc_row_first_unit(blocks, block + 1) - begin;
         const int64_t row = begin * UNIT, rows = hc_min(units * UNIT, blocks->rows - row);
@@ -135,7 +146,9 @@ static void group_task(void *context, int64_t task, int thread) {
             job->dequantize_s64(args.n_w, rows, dots, args.ldc, row_scales, job->x_scales + row, values, args.ldc);
         else if (job->split)
             job->dequantize_s32(args.n_w, rows, sums, args.ldc, row_scales, job->x_scales + row, values, args.ldc);
-        for (int64_t i = 0; !job->split && i < args.n_w * args.ldc; i++) /* one NaN for all, as in the other paths */
+        const double most = largest * largest_of(job, args.x_scales, rows) * (128 * 128) * (double)job->k;
+        const bool finite = job->split || most < (double)FLT_MAX;    /* no sum overflows, and so none is NaN */
+        for (int64_t i = 0; !finite && i < args.n_w * args.ldc; i++) /* one NaN for all, as in the other paths */
             values[i] = values[i] == values[i] ? values[i] : NAN;
         hc_lanes_store(job->transpose, &job->out, blocks->first_row + row, rows, first, args.n_w, args.ldc, values);
     }
@@ -159,6 +172,8 @@ static void plan(hc_groups_job *job, const hc_product *p, bool split) {
     job->dequantize_s64 = HC_PICK(dequantize_s64, &run);
     job->join = HC_PICK(combine_limbs, &run);
     job->transpose = HC_PICK(pack_x32, &run);
+    job->sum = HC_PICK(compensation_s8, &run);
+    job->largest = HC_PICK(largest_f32, &run);
     job->out = hc_merged_rows(&p->out);
     job->most = split ? most_columns(p->w) : job->k;
     job->segments = hc_ceil_div(job->k, job->group);
@@ -170,7 +185,7 @@ static void plan(hc_groups_job *job, const hc_product *p, bool split) {
     job->chunk = hc_min(hc_max(CHUNK_BYTES / lanes / job->group, 1) * job->group, hc_round_up(job->most, job->group));
     const int64_t rows = hc_min(DECODED_BYTES / job->ld, MOST_GROUP);
     blocks->group_rows = hc_row_group(&run, job->n, rows, GROUP_STEP);
-    job->scales_at = hc_max(blocks->group_rows, UNIT) * job->ld;
+    job->scales_at = hc_max(blocks->group_rows, 2 * UNIT) * job->ld; /* x_task has rows and their panel */
     job->row_scales_at = job->scales_at + blocks->group_rows * job->segments * 4;
     job->sums_at = hc_round_up(job->row_scales_at + blocks->group_rows * 4, HC_CACHE_LINE);
     job->dots_at = job->sums_at + (split ? blocks->group_rows * lanes * 4 : 0);

@@ -24,9 +24,32 @@ typedef struct {
     int64_t pixel_groups, group_size; /* groups of a pixel of a plane, 0: one scale per image */
     int64_t planes, depth;            /* a pixel of a plane has `depth` channels */
     bool by_lines;                    /* codes are made from lines of x, as those of `direct` */
+    bool whole;                       /* windows are the pixels of the images, one after the other */
     int64_t first;
     uint32_t *largest; /* magnitudes of lines, as bits */
 } hc_code_images;
+
+/* Columns of pixels [first_row, first_row + rows) of all images. */
+static void pixel_integers(const hc_code_images *c, hc_int_mode mode, int64_t first_row, int64_t rows,
+                           int64_t first_column, int64_t columns, const hc_int_tile *out) {
+    enum { BYTES = 16 };
+    const int64_t depth = c->depth, pixels = c->columns / depth;
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t image = (first_row + r) / pixels;
+        const int8_t *from = c->limb[0] + (first_row + r) * depth + first_column;
+        int8_t *to = out->limb[0] + r * out->ld;
+        if (mode == HC_INT_FOLDED)
+            out->row_scale[r] = c->scales[image];
+        else
+            out->group_scale[r * out->groups_ld] = c->scales[image];
+        for (int64_t j = 0; columns >= BYTES && j < columns; j += BYTES) { /* the last ones may repeat some */
+            const int64_t at = hc_min(j, columns - BYTES);
+            memcpy(to + at, from + at, BYTES);
+        }
+        if (columns < BYTES)
+            memcpy(to, from, (size_t)columns);
+    }
+}
 
 static void window_integers(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows,
                             int64_t first_column, int64_t columns, const hc_int_tile *out) {
@@ -35,6 +58,10 @@ static void window_integers(const hc_source *source, hc_int_mode mode, int64_t f
     const int64_t length = s->group_channels, depth = c->depth;
     const int64_t plane = c->planes > 1 ? c->group : 0, channel = c->planes > 1 ? 0 : c->group * length;
     const int n_limbs = source->form[mode].n_limbs;
+    if (c->whole) {
+        pixel_integers(c, mode, first_row, rows, first_column, columns, out);
+        return;
+    }
     for (int64_t r = 0; r < rows; r++) {
         const hc_corner corner = hc_corner_of(c->conv, first_row + r);
         if (mode == HC_INT_FOLDED)
@@ -135,6 +162,11 @@ static hc_status begin(hc_code_images *c, const hc_convolution *conv, int64_t im
     c->by_lines = has_lines(conv);
     c->planes = c->by_lines ? 1 : conv->images->planes;
     c->depth = c->by_lines ? conv->shape.channels : conv->images->depth;
+    const hc_conv_shape *s = &conv->shape;
+    const hc_window *window = conv->window;
+    c->whole = c->by_lines && s->channels > 0 && s->r * s->s == 1 && window->groups == 1 && window->stride[0] == 1 &&
+               window->stride[1] == 1 && window->pad_before[0] == 0 && window->pad_before[1] == 0 &&
+               s->out_height == s->height && s->out_width == s->width;
     const int n_limbs = hc_integers_of(conv->activations, mode).n_limbs;
     const int64_t scales_at = hc_round_up(n_limbs * images * c->columns, HC_CACHE_LINE);
     const int64_t lines_at = hc_round_up(scales_at + images * (geometry->groups + 1) * (int64_t)sizeof(float), 64);
