@@ -154,16 +154,22 @@ static void group_task(void *context, int64_t task, int thread) {
     }
 }
 
+/* Columns of every group but the last one of a row, 0 if they differ: runs of several groups need whole ones. */
+static int64_t even_group(const hc_source *w) {
+    const int64_t group = w->runs > 1 ? hc_min(w->group, w->run_length) : w->group;
+    return group == 0 || group % 8 || (w->runs > 1 && w->run_length % group) ? 0 : group;
+}
+
 /* Whole groups of columns whose sums of products with int8 fit int32. */
 static int64_t most_columns(const hc_source *w) {
-    return INT32_MAX / (128 * hc_most_of(w, HC_INT_FOLDED)) / w->group * w->group;
+    return INT32_MAX / (128 * hc_most_of(w, HC_INT_FOLDED)) / even_group(w) * even_group(w);
 }
 
 static void plan(hc_groups_job *job, const hc_product *p, bool split) {
     const hc_run run = hc_run_for(p);
     hc_row_blocks *blocks = &job->x_rows;
     const int most_lanes = HC_LANES_X * UNIT;
-    *job = (hc_groups_job){.product = p, .n = p->w->rows, .k = p->w->columns, .group = p->w->group};
+    *job = (hc_groups_job){.product = p, .n = p->w->rows, .k = p->w->columns, .group = even_group(p->w)};
     job->split = split;
     blocks->unit = blocks->portion = UNIT;
     blocks->most_units = HC_LANES_X;
@@ -208,14 +214,12 @@ static bool allocate(hc_groups_job *job) {
     return true;
 }
 
-static bool has_even_groups(const hc_source *w) { return w->group && w->run_length == w->columns && w->group % 8 == 0; }
-
 const char *hc_lanes_grouped_refuses(const hc_product *p) {
     if (!HC_PICK(lanes_s8_scaled, p->run))
         return "no kernel of this machine has rows of x in lanes and scales of groups";
     if (p->w->columns > LONGEST)
         return "rows of more than 65536 values";
-    if (p->x->group || !has_even_groups(p->w))
+    if (p->x->group || !even_group(p->w))
         return "not x with one scale a row and weights with groups of 8, 16, 24 ... columns";
     if (p->x->form[HC_INT_GROUPED].n_limbs > 1 || hc_signed_limbs(&p->w->form[HC_INT_GROUPED]) > 1)
         return "integers of more than 8 bits";
@@ -226,7 +230,7 @@ bool hc_lanes_splits(const hc_product *p) {
     const hc_int_form *x = &p->x->form[HC_INT_FOLDED], *w = &p->w->form[HC_INT_FOLDED];
     const hc_int_form *split = &p->w->form[HC_INT_SPLIT];
     if (!HC_PICK(lanes_s8_split, p->run) || !split->available || hc_signed_limbs(split) > 1 ||
-        hc_signed_limbs(w) == 1 || x->n_limbs > 1 || p->w->columns > LONGEST || !has_even_groups(p->w))
+        hc_signed_limbs(w) == 1 || x->n_limbs > 1 || p->w->columns > LONGEST || !even_group(p->w))
         return false;
     return most_columns(p->w) > 0;
 }

@@ -136,8 +136,11 @@ hc_conv_work hc_conv_planes_codes_work(const hc_convolution *conv) {
     const double loads = 1 + 1.5 / (double)hc_min(job.filters, job.kernel->nr);
     const double slower = job.words.shape.r * conv->shape.s > 1 ? 1.15 : 1;
     const double apart = conv->window->stride[1] > 1 ? 2 * words : 0;
+    /* rows of a view that are coded one by one take 45 ns each (512 to 24 @ 14, views, Zen 4, 2026-11) */
+    const double rows = (double)conv->shape.n * (double)conv->window->groups * (double)p->channels;
+    const double alone = job.apart && !p->joined ? 200 * rows * (double)conv->shape.out_height : 0;
     return (hc_conv_work){.products = 2 * slower * loads * outputs * (double)job.columns,
-                          .values = outputs + apart + 3000 * bands,
+                          .values = outputs + apart + alone + 3000 * bands,
                           .filters = (double)conv->shape.filters * (double)job.columns * 2,
                           .bytes = shared_bytes(&job) + conv->run->n_threads * job.private_bytes};
 }
