@@ -29,6 +29,14 @@ typedef struct {
     uint32_t *largest; /* magnitudes of lines, as bits */
 } hc_code_images;
 
+/* The scale of an image whose row is row r of the tile. */
+static void store_scale(const hc_code_images *c, hc_int_mode mode, int64_t image, int64_t r, const hc_int_tile *out) {
+    if (mode == HC_INT_FOLDED)
+        out->row_scale[r] = c->scales[image];
+    else
+        out->group_scale[r * out->groups_ld] = c->scales[image];
+}
+
 /* Columns of pixels [first_row, first_row + rows) of all images. */
 static void pixel_integers(const hc_code_images *c, hc_int_mode mode, int64_t first_row, int64_t rows,
                            int64_t first_column, int64_t columns, const hc_int_tile *out) {
@@ -38,16 +46,44 @@ static void pixel_integers(const hc_code_images *c, hc_int_mode mode, int64_t fi
         const int64_t image = (first_row + r) / pixels;
         const int8_t *from = c->limb[0] + (first_row + r) * depth + first_column;
         int8_t *to = out->limb[0] + r * out->ld;
-        if (mode == HC_INT_FOLDED)
-            out->row_scale[r] = c->scales[image];
-        else
-            out->group_scale[r * out->groups_ld] = c->scales[image];
+        store_scale(c, mode, image, r, out);
         for (int64_t j = 0; columns >= BYTES && j < columns; j += BYTES) { /* the last ones may repeat some */
             const int64_t at = hc_min(j, columns - BYTES);
             memcpy(to + at, from + at, BYTES);
         }
         if (columns < BYTES)
             memcpy(to, from, (size_t)columns);
+    }
+}
+
+/* Windows whose taps of a row are adjacent: all channels of a pixel, no dilation, one scale per image. */
+static void line_integers(const hc_code_images *c, hc_int_mode mode, int n_limbs, int64_t first_row, int64_t rows,
+                          int64_t first_column, int64_t columns, const hc_int_tile *out) {
+    const hc_conv_shape *s = &c->conv->shape;
+    const int64_t line = s->s * c->depth, width = s->width * c->depth;
+    const int64_t plane = c->planes > 1 ? c->group * s->height : 0;
+    for (int64_t r = 0; r < rows; r++) {
+        const hc_corner corner = hc_corner_of(c->conv, first_row + r);
+        store_scale(c, mode, corner.image, r, out);
+        int64_t number = first_column / line, inside = first_column % line;
+        for (int64_t done = 0, count; done < columns; done += count, number++, inside = 0) {
+            count = hc_min(line - inside, columns - done);
+            const int64_t h = corner.h + number * c->conv->window->dilation[0];
+            const int64_t at = corner.w * c->depth + inside; /* of the row of pixels */
+            const bool in = h >= 0 && h < s->height;
+            const int64_t begin = in ? hc_max(0, hc_min(-at, count)) : count;
+            const int64_t end = in ? hc_max(begin, hc_min(width - at, count)) : count;
+            for (int i = 0; i < n_limbs; i++) {
+                int8_t *to = out->limb[i] + r * out->ld + done;
+                if (begin > 0)
+                    memset(to, 0, (size_t)begin);
+                if (end > begin)
+                    memcpy(to + begin, c->limb[i] + corner.image * c->columns + (plane + h) * width + at + begin,
+                           (size_t)(end - begin));
+                if (end < count)
+                    memset(to + end, 0, (size_t)(count - end));
+            }
+        }
     }
 }
 
@@ -60,6 +96,10 @@ static void window_integers(const hc_source *source, hc_int_mode mode, int64_t f
     const int n_limbs = source->form[mode].n_limbs;
     if (c->whole) {
         pixel_integers(c, mode, first_row, rows, first_column, columns, out);
+        return;
+    }
+    if (c->group_size == 0 && depth == length && c->conv->window->dilation[1] == 1 && s->s > 1) {
+        line_integers(c, mode, n_limbs, first_row, rows, first_column, columns, out);
         return;
     }
     for (int64_t r = 0; r < rows; r++) {
