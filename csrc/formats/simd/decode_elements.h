@@ -36,15 +36,28 @@ static inline __attribute__((always_inline)) void load_chunk(const hc_format *fo
                  chunk->n, format->bits, elements->kind > HC_BY_TABLE, elements->codes);
 }
 
+/* Multiplies n elements by scales of their own; saturated. */
+static inline __attribute__((always_inline)) void scale_alone(const float *restrict scale, int64_t n,
+                                                              bool no_minus_zero, float *restrict to) {
+    for (int64_t i = 0; i < n; i++) {
+        const float product = scale[i] * to[i];
+        const float value = FLT_MAX < product ? FLT_MAX : product < -FLT_MAX ? -FLT_MAX : product;
+        to[i] = no_minus_zero ? value + 0.0f : value;
+    }
+}
+
 /* Elements of a chunk, multiplied by the scales of their groups if `scaled`. */
 static inline __attribute__((always_inline)) void chunk_values(const hc_geometry *geometry, const hc_chunk *chunk,
                                                                const hc_elements *elements, hc_element_kind kind,
                                                                bool scaled, float *to) {
     const hc_table16 table = load_table16(elements->table);
-    if (!scaled) {
+    const bool alone = geometry->group == 1 && (is_by_16(kind) || kind == HC_BY_INT8); /* no element is NaN */
+    if (!scaled || alone)
         simd_elements(elements->codes, chunk->n, kind, table, elements->table, false, 1, to);
+    if (scaled && alone)
+        scale_alone(elements->scale, chunk->n, has_no_minus_zero(kind), to);
+    if (!scaled || alone)
         return;
-    }
     int64_t c = 0, end = hc_min(chunk->n, (chunk->first_group + 1) * geometry->group - chunk->column);
     for (int64_t g = 0; c < chunk->n; g++, c = end, end = hc_min(chunk->n, end + geometry->group))
         simd_elements(elements->codes + c, end - c, kind, table, elements->table, true, elements->scale[g], to + c);

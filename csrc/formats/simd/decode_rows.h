@@ -44,6 +44,16 @@ static inline int32_t code_value(const uint8_t *codes, int64_t i, bool is_signed
     return is_signed ? (int8_t)codes[i] : codes[i];
 }
 
+/* n values that are groups of their own, saturated. */
+static inline void values_alone(const hc_terms *terms, int64_t n, float *restrict to) {
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t zero = terms->has_zero ? terms->zero[i] : 0, factor = terms->has_integer ? terms->integer[i] : 1;
+        const int32_t integer = (code_value(terms->codes, i, terms->is_signed) - zero) * factor;
+        const float product = terms->real[i] * (float)integer;
+        to[i] = FLT_MAX < product ? FLT_MAX : product < -FLT_MAX ? -FLT_MAX : product;
+    }
+}
+
 static inline int64_t decode_values(const hc_format *format, const hc_geometry *geometry,
                                     const hc_components *components, const hc_tile *tile, float *values, int64_t ld) {
     hc_terms terms;
@@ -52,6 +62,10 @@ static inline int64_t decode_values(const hc_format *format, const hc_geometry *
     for (int64_t i = 0; i < tile->rows; i++)
         HC_FOR_CHUNKS(i, terms) {
             float *to = values + i * ld + chunk.column - tile->first_column;
+            if (geometry->group == 1) {
+                values_alone(&terms, chunk.n, to);
+                continue;
+            }
             HC_FOR_RUNS(g) {
                 const int32_t integer = terms.has_integer ? terms.integer[g] : 1;
                 if (terms.is_signed)

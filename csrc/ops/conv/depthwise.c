@@ -2,8 +2,8 @@
  * lanes, and windows are read in place. One fmaf chain over (r, s, c) per value, with the bits of `direct`. A task is a
  * row of outputs. Outputs whose windows are inside the image's columns have a constant step, and the few at its sides
  * are computed one by one. For 3 x 3 filters of one channel a task is several rows, in blocks of outputs that share the
- * pixels they read. For filters of one channel whose rows have 5 or 7 taps a task is a row in lines of outputs, with the
- * addresses of all pixels of their windows, padding included.
+ * pixels they read. For filters of one channel whose rows have 5 or 7 taps, and for codes with a scale per tap also 3, a
+ * task is a row in lines of outputs, with the addresses of all pixels of their windows, padding included.
  *
  * Quantized images are rounded to floats first (quantized/rounded.h).
  *

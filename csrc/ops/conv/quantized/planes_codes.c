@@ -94,7 +94,7 @@ static const char *plan(hc_planes_codes_job *job, const hc_convolution *conv) {
     job->tile_at = hc_round_up(p->copied * size, HC_CACHE_LINE);
     job->line_at = job->tile_at + hc_round_up(PART * BLOCKS * p->lanes * size, HC_CACHE_LINE);
     job->scale_at = job->line_at + hc_round_up(job->lines * s->width * size, HC_CACHE_LINE);
-    const int64_t codes = s->r * s->s * s->group_channels * job->limbs; /* of a filter, before there are bands */
+    const int64_t codes = s->r * s->s * s->group_channels * job->limbs * nr; /* of a panel, before there are bands */
     job->private_bytes = hc_max(job->scale_at + job->filters * (int64_t)sizeof(double), codes);
     job->private_bytes = hc_round_up(job->private_bytes, HC_CACHE_LINE);
     return NULL;
@@ -154,28 +154,31 @@ static inline int code_of(const int8_t *codes, const int8_t *high, int64_t i) {
     return high ? high[i] * 256 + (uint8_t)codes[i] : codes[i];
 }
 
-/* One filter as words of its panel. */
-static void pack_task(void *context, int64_t filter, int thread) {
+/* The filters of a panel as words. */
+static void pack_task(void *context, int64_t task, int thread) {
     const hc_planes_codes_job *job = context;
     const hc_conv_shape *s = &job->conv->shape;
-    const int64_t nr = job->kernel->nr, group = filter / job->filters, f = filter % job->filters;
+    const int64_t nr = job->kernel->nr, group = task / job->panels, f = task % job->panels * nr;
     const int64_t channels = s->group_channels, row = s->s * channels, all = s->r * row;
-    int32_t *to = job->panel + (group * job->panels + f / nr) * nr * job->columns + f % nr;
+    const int64_t first = group * job->filters + f, n = hc_min(nr, job->filters - f);
     int8_t *codes = (int8_t *)job->private_memory + thread * job->private_bytes;
-    int8_t *high = job->limbs > 1 ? codes + all : NULL;
+    int8_t *high = job->limbs > 1 ? codes + nr * all : NULL;
     hc_filters filters;
-    const hc_source source = hc_filter_source(job->conv, filter, 1, &filters);
-    const hc_int_tile tile = {.limb = {codes, high}, .ld = all, .row_scale = job->w_scale + filter};
-    source.integers(&source, HC_INT_FOLDED, 0, 1, 0, all, &tile);
-    if (job->by_rows) {
-        for (int64_t r = 0; r < s->r; r += 2)
+    const hc_source source = hc_filter_source(job->conv, first, n, &filters);
+    const hc_int_tile tile = {.limb = {codes, high}, .ld = all, .row_scale = job->w_scale + first};
+    source.integers(&source, HC_INT_FOLDED, 0, n, 0, all, &tile);
+    int32_t *panel = job->panel + task * nr * job->columns;
+    if (n < nr) /* a panel that is not filled is read */
+        memset(panel, 0, (size_t)(nr * job->columns) * sizeof *panel);
+    for (int64_t k = 0; k < n; k++, panel++, codes += all, high += high ? all : 0) {
+        int32_t *to = panel;
+        for (int64_t r = 0; r < s->r && job->by_rows; r += 2)
             for (int64_t i = r * row; i < (r + 1) * row; i++, to += nr)
                 *to = word_of(code_of(codes, high, i), r + 1 < s->r ? code_of(codes, high, i + row) : 0);
-        return;
+        for (int64_t tap = 0; tap < s->r * s->s && !job->by_rows; tap++)
+            for (int64_t c = 0, i = tap * channels; c < channels; c += 2, i += 2, to += nr)
+                *to = word_of(code_of(codes, high, i), c + 1 < channels ? code_of(codes, high, i + 1) : 0);
     }
-    for (int64_t tap = 0; tap < s->r * s->s; tap++)
-        for (int64_t c = 0, i = tap * channels; c < channels; c += 2, i += 2, to += nr)
-            *to = word_of(code_of(codes, high, i), c + 1 < channels ? code_of(codes, high, i + 1) : 0);
 }
 
 /* Words of rows [first, first + rows) of the image and of as many from `next` on, rows of zeros outside, of `width` each.
@@ -375,10 +378,7 @@ hc_status hc_conv_planes_codes_run(const hc_convolution *conv, hc_error *error) 
     hc_planes_taps(&job.planes, job.planes.tap);
     for (int64_t f = 0; f < s->filters && job.bias; f++)
         memcpy(job.bias + f, (const char *)conv->bias->data + f * conv->bias->strides[0], sizeof *job.bias);
-    for (int64_t i = 0; i < groups; i++) /* a panel that is not filled is read */
-        memset(job.panel + ((i + 1) * job.panels - 1) * nr * job.columns, 0,
-               (size_t)(nr * job.columns) * sizeof *job.panel);
-    hc_parallel(n_threads, s->filters, pack_task, &job);
+    hc_parallel(n_threads, groups * job.panels, pack_task, &job);
     hc_status status = HC_OK;
     for (job.first = 0; status == HC_OK && job.first < s->n; job.first += job.images) {
         const int64_t images = hc_min(job.images, s->n - job.first);
