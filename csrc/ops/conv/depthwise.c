@@ -297,7 +297,8 @@ static void line_task(void *context, int64_t task, int thread) {
     float *place = hc_answers_at(pixels, first, (int)width, 0, &ld);
     const bool finishes = job->conv->bias || job->conv->relu || !place;
     const int64_t fit = LINE_BYTES / (s->r * columns * (int64_t)sizeof(float)) / 16 * 16;
-    const int64_t part = hc_min(PART, hc_max(16, fit));
+    /* with 3 taps a row, pixels are read as they lie: parts of them come slowly from memory */
+    const int64_t part = s->s == 3 && !finishes ? job->filters : hc_min(PART, hc_max(16, fit));
     for (int64_t filter = 0; filter < job->filters; filter += part) {
         const int64_t count = hc_min(part, job->filters - filter);
         for (int64_t q = 0, n; q < width; q += n) {
