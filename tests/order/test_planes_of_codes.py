@@ -13,15 +13,17 @@ from heterocompute.base.runtime import run
 WINDOWS = ((1, 1), (3, 3), (5, 5), (7, 7), (1, 3), (2, 2))
 
 
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_the_bits_are_those_of_implicit(seed: int) -> None:
+def test_the_bits_are_those_of_implicit(seed: int, wide: bool) -> None:
     rng = np.random.default_rng(seed)
     groups, r, s = int(rng.choice((1, 1, 2, 4))), *WINDOWS[seed % len(WINDOWS)]
-    channels, filters = (1, int(rng.integers(1, 3))) if seed % 3 == 2 else rng.integers(1, 15, 2)
+    channels, filters = (1, int(rng.integers(1, 3))) if seed % 3 == 2 else rng.integers(1, 10 if wide else 15, 2)
     height, width = rng.integers(13, 44, 2)
     x = rng.standard_normal((2, groups * channels, height, width), dtype=np.float32)
     w = rng.standard_normal((groups * filters, channels, r, s), dtype=np.float32)
-    q = hc.quantize(w, ("int8", "int4", "vsq4-g4-s4")[seed % 3 if channels % 4 == 0 else seed % 2], axis=(2, 3, 1))
+    narrow = ("int8", "int4", "vsq4-g4-s4")[seed % 3 if channels % 4 == 0 else seed % 2]
+    q = hc.quantize(w, ("vsq8-g16-s8", "int16", "vsq6-g16-s6")[seed % 3] if wide else narrow, axis=(2, 3, 1))
     bias = rng.standard_normal(len(w), dtype=np.float32) if seed % 2 else None
     where = {"stride": int(rng.integers(1, 4)), "padding": int(rng.integers(0, 4)), "dilation": int(rng.integers(1, 3))}
     where |= {"groups": groups, "activations": "int8"}
@@ -36,6 +38,19 @@ def test_the_bits_are_those_of_implicit(seed: int) -> None:
                 assert same_bits(hc.conv2d(view, q, bias, algorithm="planes", **where), other)
     hc.conv2d(x, q, bias, algorithm="planes", out=out[..., :-3], **where)
     assert same_bits(np.ascontiguousarray(out[..., :-3]), wanted) and (out[..., -3:] == 7).all()
+
+
+def test_sums_of_16_bits_fit_32() -> None:
+    x = np.full((1, 512, 5, 7), -1, np.float32)
+    for channels, r in ((512, 1), (128, 2)):
+        q = hc.quantize(np.ones((3, channels, r, r), np.float32), "int16", axis=(2, 3, 1))
+        found, wanted = (
+            hc.conv2d(x[:, :channels], q, activations="int8", algorithm=name) for name in ("planes", "implicit")
+        )
+        assert same_bits(found, wanted)
+    q = hc.quantize(np.ones((3, 514, 1, 1), np.float32), "int16", axis=(2, 3, 1))
+    with pytest.raises(ValueError, match="windows of more than 512 values of 16 bits"):
+        hc.conv2d(np.ones((1, 514, 5, 7), np.float32), q, activations="int8", algorithm="planes")
 
 
 def test_images_that_are_not_planes_are_refused() -> None:

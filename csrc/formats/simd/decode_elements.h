@@ -36,15 +36,28 @@ static inline __attribute__((always_inline)) void load_chunk(const hc_format *fo
                  chunk->n, format->bits, elements->kind > HC_BY_TABLE, elements->codes);
 }
 
+/* Multiplies n elements by scales of their own; saturated. */
+static inline __attribute__((always_inline)) void scale_alone(const float *restrict scale, int64_t n,
+                                                              bool no_minus_zero, float *restrict to) {
+    for (int64_t i = 0; i < n; i++) {
+        const float product = scale[i] * to[i];
+        const float value = FLT_MAX < product ? FLT_MAX : product < -FLT_MAX ? -FLT_MAX : product;
+        to[i] = no_minus_zero ? value + 0.0f : value;
+    }
+}
+
 /* Elements of a chunk, multiplied by the scales of their groups if `scaled`. */
 static inline __attribute__((always_inline)) void chunk_values(const hc_geometry *geometry, const hc_chunk *chunk,
                                                                const hc_elements *elements, hc_element_kind kind,
                                                                bool scaled, float *to) {
     const hc_table16 table = load_table16(elements->table);
-    if (!scaled) {
+    const bool alone = geometry->group == 1 && (is_by_16(kind) || kind == HC_BY_INT8); /* no element is NaN */
+    if (!scaled || alone)
         simd_elements(elements->codes, chunk->n, kind, table, elements->table, false, 1, to);
+    if (scaled && alone)
+        scale_alone(elements->scale, chunk->n, has_no_minus_zero(kind), to);
+    if (!scaled || alone)
         return;
-    }
     int64_t c = 0, end = hc_min(chunk->n, (chunk->first_group + 1) * geometry->group - chunk->column);
     for (int64_t g = 0; c < chunk->n; g++, c = end, end = hc_min(chunk->n, end + geometry->group))
         simd_elements(elements->codes + c, end - c, kind, table, elements->table, true, elements->scale[g], to + c);
@@ -103,24 +116,36 @@ static inline int64_t decode_codes(const hc_format *format, const hc_geometry *g
     return HC_DONE;
 }
 
+enum { LOOKED_UP = 64 };
+
 /* HC_INT_GROUPED of elements that are integers times 2^-fraction_bits: int8, or floats with two bits of exponent. */
-static inline __attribute__((always_inline)) void e2_integers(const uint8_t *restrict codes, int64_t n, int bits,
-                                                              int8_t *restrict to) {
-    int64_t i = 0;
-    if (bits == 1) {
-        int8_t table[16];
-        for (int code = 0; code < 16; code++)
-            table[code] = (int8_t)(uint8_t)(hc_e2_integer((uint8_t)code, bits) - hc_e2_zero(bits));
-        i = simd_lookup16(codes, n, table, to);
+static inline void e2_table(int8_t table[16]) {
+    for (int code = 0; code < 16; code++)
+        table[code] = (int8_t)(uint8_t)(hc_e2_integer((uint8_t)code, 1) - hc_e2_zero(1));
+}
+
+/* `codes` has room for LOOKED_UP more. */
+static inline void e2_integers4(const uint8_t *restrict codes, int64_t n, const int8_t table[16], int8_t *restrict to) {
+    int8_t last[LOOKED_UP];
+    const int64_t i = simd_lookup16(codes, n, table, to);
+    if (i < n) {
+        simd_lookup16(codes + i, LOOKED_UP, table, last);
+        memcpy(to + i, last, (size_t)(n - i));
     }
-    for (; i < n; i++)
-        to[i] = (int8_t)(uint8_t)(hc_e2_integer(codes[i], bits) - hc_e2_zero(bits));
+}
+
+static inline void e2_integers6(const uint8_t *restrict codes, int64_t n, int8_t *restrict to) {
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (int8_t)(uint8_t)(hc_e2_integer(codes[i], 3) - hc_e2_zero(3));
 }
 
 static inline int64_t decode_integers(const hc_format *format, const hc_geometry *geometry,
                                       const hc_components *components, const hc_tile *tile, int fraction_bits,
                                       const hc_int_tile *out) {
+    const float unit = 1.0f / (float)(1 << fraction_bits);
     hc_elements elements;
+    int8_t table[16];
+    e2_table(table);
     for (int64_t i = 0; i < tile->rows; i++) {
         load_elements(format, components, tile->first_row + i, &elements);
         HC_FOR_CHUNKS(i, elements) {
@@ -129,13 +154,13 @@ static inline int64_t decode_integers(const hc_format *format, const hc_geometry
                 out->group_scale + i * out->groups_ld + chunk.first_group - tile->first_column / geometry->group;
             const int64_t last_group = (chunk.column + chunk.n - 1) / geometry->group;
             for (int64_t g = 0; g <= last_group - chunk.first_group; g++)
-                scales[g] = elements.scale[g] / (float)(1 << fraction_bits);
+                scales[g] = elements.scale[g] * unit;
             if (elements.kind == HC_BY_INT8)
                 memcpy(to, elements.codes, (size_t)chunk.n);
             else if (format->bits == 4)
-                e2_integers(elements.codes, chunk.n, 1, to);
+                e2_integers4(elements.codes, chunk.n, table, to);
             else
-                e2_integers(elements.codes, chunk.n, 3, to);
+                e2_integers6(elements.codes, chunk.n, to);
         }
     }
     return HC_DONE;

@@ -44,6 +44,16 @@ static inline int32_t code_value(const uint8_t *codes, int64_t i, bool is_signed
     return is_signed ? (int8_t)codes[i] : codes[i];
 }
 
+/* n values that are groups of their own, saturated. */
+static inline void values_alone(const hc_terms *terms, int64_t n, float *restrict to) {
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t zero = terms->has_zero ? terms->zero[i] : 0, factor = terms->has_integer ? terms->integer[i] : 1;
+        const int32_t integer = (code_value(terms->codes, i, terms->is_signed) - zero) * factor;
+        const float product = terms->real[i] * (float)integer;
+        to[i] = FLT_MAX < product ? FLT_MAX : product < -FLT_MAX ? -FLT_MAX : product;
+    }
+}
+
 static inline int64_t decode_values(const hc_format *format, const hc_geometry *geometry,
                                     const hc_components *components, const hc_tile *tile, float *values, int64_t ld) {
     hc_terms terms;
@@ -52,6 +62,10 @@ static inline int64_t decode_values(const hc_format *format, const hc_geometry *
     for (int64_t i = 0; i < tile->rows; i++)
         HC_FOR_CHUNKS(i, terms) {
             float *to = values + i * ld + chunk.column - tile->first_column;
+            if (geometry->group == 1) {
+                values_alone(&terms, chunk.n, to);
+                continue;
+            }
             HC_FOR_RUNS(g) {
                 const int32_t integer = terms.has_integer ? terms.integer[g] : 1;
                 if (terms.is_signed)
@@ -116,8 +130,14 @@ static inline void multiply_bytes(const uint8_t *restrict codes, const uint8_t *
 }
 
 /* The index of the group of each column. */
-static inline void spread(const hc_geometry *geometry, const hc_chunk *at, const int32_t *numbers, int16_t *columns) {
+static inline void spread(const hc_geometry *geometry, const hc_chunk *at, const int32_t *restrict numbers,
+                          int16_t *restrict columns) {
     const hc_chunk chunk = *at;
+    if (geometry->group == 1) {
+        for (int64_t c = 0; c < chunk.n; c++)
+            columns[c] = (int16_t)numbers[c];
+        return;
+    }
     HC_FOR_RUNS(g) {
         const int16_t number = (int16_t)numbers[g];
         if (end - c == UNIT)
@@ -129,9 +149,14 @@ static inline void spread(const hc_geometry *geometry, const hc_chunk *at, const
     }
 }
 
-static inline void spread_bytes(const hc_geometry *geometry, const hc_chunk *at, const int32_t *numbers,
-                                uint8_t *columns) {
+static inline void spread_bytes(const hc_geometry *geometry, const hc_chunk *at, const int32_t *restrict numbers,
+                                uint8_t *restrict columns) {
     const hc_chunk chunk = *at;
+    if (geometry->group == 1) {
+        for (int64_t c = 0; c < chunk.n; c++)
+            columns[c] = (uint8_t)numbers[c];
+        return;
+    }
     HC_FOR_RUNS(g) {
         if (end - c == UNIT)
             memset(columns + c, numbers[g], UNIT);
@@ -174,6 +199,20 @@ static inline int64_t decode_wide_rows(const hc_format *format, const hc_compone
     return HC_DONE;
 }
 
+/* The scales of n groups. */
+static inline void store_scales(const hc_terms *terms, hc_int_mode mode, int64_t n, float *restrict scales) {
+    if (mode == HC_INT_SPLIT)
+        for (int64_t g = 0; g < n; g++)
+            scales[g] = (float)terms->integer[g];
+    else if (!terms->has_integer)
+        memcpy(scales, terms->real, (size_t)n * sizeof *scales);
+    else
+        for (int64_t g = 0; g < n; g++) {
+            const float scale = terms->real[g] * (float)terms->integer[g];
+            scales[g] = FLT_MAX < scale ? FLT_MAX : scale < -FLT_MAX ? -FLT_MAX : scale;
+        }
+}
+
 static inline int64_t decode_integers(const hc_format *format, const hc_geometry *geometry,
                                       const hc_components *components, const hc_tile *tile, hc_int_mode mode,
                                       const hc_int_tile *out) {
@@ -189,18 +228,10 @@ static inline int64_t decode_integers(const hc_format *format, const hc_geometry
             int8_t *limb[3];
             for (int j = 0; j < 3; j++)
                 limb[j] = j < n_limbs ? out->limb[j] + place : NULL;
-            if (mode != HC_INT_FOLDED) {
-                float *scales =
-                    out->group_scale + i * out->groups_ld + chunk.first_group - tile->first_column / geometry->group;
-                HC_FOR_RUNS(g) {
-                    const float scale = terms.has_integer ? terms.real[g] * (float)terms.integer[g] : terms.real[g];
-                    scales[g] = mode == HC_INT_SPLIT ? (float)terms.integer[g]
-                                : !terms.has_integer ? scale
-                                : FLT_MAX < scale    ? FLT_MAX
-                                : scale < -FLT_MAX   ? -FLT_MAX
-                                                     : scale;
-                }
-            }
+            if (mode != HC_INT_FOLDED)
+                store_scales(&terms, mode, (chunk.column + chunk.n - 1) / geometry->group + 1 - chunk.first_group,
+                             out->group_scale + i * out->groups_ld + chunk.first_group -
+                                 tile->first_column / geometry->group);
             const bool folds = mode == HC_INT_FOLDED && terms.has_integer;
             if (n_limbs == 1 && !folds && !terms.has_zero) {
                 memcpy(limb[0], terms.codes, (size_t)chunk.n);

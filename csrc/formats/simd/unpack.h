@@ -58,7 +58,8 @@ static inline void unpack_codes(const uint8_t *row, int64_t row_bytes, int64_t f
 /* Columns of a tile's row whose codes are the integers, from a multiple of 8 on, written directly to the result. */
 static inline void plain_integers(const hc_geometry *geometry, const hc_components *components, const hc_tile *tile,
                                   int64_t i, int bits, bool is_signed, const hc_int_tile *out) {
-    const int64_t row_bytes = (geometry->padded * bits + 7) / 8, whole = tile->columns & ~(int64_t)7;
+    const int64_t row_bytes = (geometry->padded * bits + 7) / 8;
+    const int64_t whole = bits == 8 ? tile->columns : tile->columns & ~(int64_t)7;
     const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
     uint8_t *to = (uint8_t *)out->limb[0] + i * out->ld, last[HC_CACHE_LINE];
     const int64_t tile_bytes = tile->columns * bits / 8; /* prefetches the columns of the next tile: */

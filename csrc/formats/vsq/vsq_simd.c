@@ -250,16 +250,23 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
     }
     if (mode != HC_INT_FOLDED || !folds_bytes(format, geometry, tile))
         return decode_integers(format, geometry, components, tile, mode, out);
+    enum { AT_ONCE = 64 };
     for (int64_t i = 0; i < tile->rows; i++) {
         const int64_t row = tile->first_row + i;
         const uint8_t *codes = (const uint8_t *)hc_part(components, HC_CODES, row) + tile->first_column / 2;
         const uint8_t *scales = (const uint8_t *)hc_part(components, HC_SCALES, row) + tile->first_column / group / 2;
         int8_t *to = out->limb[0] + i * out->ld;
         out->row_scale[i] = load_row_scale(format, components, row);
-        for (int64_t j = simd_fold4(codes, scales, group, tile->columns, to); j < tile->columns; j++) {
-            const int code = codes[j / 2] >> (j % 2 * 4) & 15,
-                      scale = scales[j / group / 2] >> (j / group % 2 * 4) & 15;
-            to[j] = (int8_t)(((code ^ 8) - 8) * scale);
+        const int64_t done = simd_fold4(codes, scales, group, tile->columns, to), left = tile->columns - done;
+        if (left > 0) { /* as many as at once, the rest of them zeros */
+            uint8_t last[AT_ONCE / 2] = {0}, last_scales[AT_ONCE / 16 / 2] = {0};
+            int8_t integer[AT_ONCE];
+            memcpy(last, codes + done / 2, (size_t)((left + 1) / 2));
+            memcpy(last_scales, scales + done / group / 2, (size_t)((hc_ceil_div(left, group) + 1) / 2));
+            if (group == AT_ONCE && done / group % 2 == 1)
+                last_scales[0] >>= 4;
+            simd_fold4(last, last_scales, group, AT_ONCE, integer);
+            memcpy(to + done, integer, (size_t)left);
         }
     }
     return HC_DONE;

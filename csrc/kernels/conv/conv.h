@@ -20,7 +20,7 @@ typedef void hc_depthwise_f32_fn(int64_t taps, const float *const *tap, const in
                                  int64_t ld, int64_t n, int64_t count, float *c, int64_t ldc);
 
 /* depthwise_scaled_f32: depthwise_f32 for codes with a scale. The terms of the chain are scale[t * ld + j] *
- * float32(tap[t][i * step[t] + j] * panel[t * ld + j]). A product of codes that is 0 has no minus sign. */
+ * float32(tap[t][i * step[t] + j] * panel[t * ld + j]). */
 typedef void hc_depthwise_scaled_f32_fn(int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
                                         const float *scale, int64_t ld, int64_t n, int64_t count, float *c,
                                         int64_t ldc);
@@ -60,6 +60,12 @@ static inline int64_t hc_plane_gradient_work(int64_t rows, int64_t columns, int6
 typedef void hc_depthwise_line_f32_fn(int side, int stride, int across, int64_t rows, const float *const *x,
                                       int64_t pitch, int64_t first, const float *panel, int64_t ld, int64_t count,
                                       float *c, int64_t ldc);
+
+/* depthwise_line_scaled_f32: depthwise_line_f32 for codes with a scale, for side 3, too. The terms of the chain are
+ * float32(x value * panel value) * scale[(r * side + s) * ld + j]. */
+typedef void hc_depthwise_line_scaled_f32_fn(int side, int stride, int across, int64_t rows, const float *const *x,
+                                             int64_t pitch, int64_t first, const float *panel, const float *scale,
+                                             int64_t ld, int64_t count, float *c, int64_t ldc);
 
 /* gradient_f32:  c[t * width + j] = fmaf chain from itself over p < down, q < across and i < n, all ascending, of x[tap[t] +
  * p * x_row + q * x_column + i * x_step + j] * dy[p * dy_row + q * dy_column + i * dy_step + j], for t < taps and j < width.

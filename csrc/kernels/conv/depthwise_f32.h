@@ -60,16 +60,15 @@ __attribute__((always_inline)) static inline void scaled_answers(const int n, in
                                                                  const float *panel, const float *scale, int64_t ld,
                                                                  float *c, int64_t ldc) {
     lanes sum[AT_ONCE];
-    const lanes zero = lanes_of(0);
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++)
-        sum[i] = zero;
+        sum[i] = lanes_of(0);
     for (int64_t t = 0; t < taps; t++) {
         const lanes w = lanes_load(panel + t * ld + j), by = lanes_load(scale + t * ld + j);
         const float *x = tap[t] + at * step[t] + j;
 #pragma GCC unroll 8
         for (int i = 0; i < n; i++)
-            sum[i] = lanes_fma(by, lanes_fma(lanes_load(x + i * step[t]), w, zero), sum[i]);
+            sum[i] = lanes_fma(lanes_mul(lanes_load(x + i * step[t]), w), by, sum[i]);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++)
@@ -83,7 +82,7 @@ static void scaled_rest(int64_t j, int64_t taps, const float *const *tap, const 
         for (int64_t i = 0; i < n; i++) {
             float sum = 0.0f;
             for (int64_t t = 0; t < taps; t++)
-                sum = fmaf(scale[t * ld + j], fmaf(tap[t][i * step[t] + j], panel[t * ld + j], 0.0f), sum);
+                sum = fmaf(tap[t][i * step[t] + j] * panel[t * ld + j], scale[t * ld + j], sum);
             c[i * ldc + j] = sum;
         }
 }

@@ -20,7 +20,7 @@ void hc_depthwise_scaled_f32_scalar(int64_t taps, const float *const *tap, const
         for (int64_t j = 0; j < count; j++) {
             float sum = 0.0f;
             for (int64_t t = 0; t < taps; t++)
-                sum = fmaf(scale[t * ld + j], fmaf(tap[t][i * step[t] + j], panel[t * ld + j], 0.0f), sum);
+                sum = fmaf(tap[t][i * step[t] + j] * panel[t * ld + j], scale[t * ld + j], sum);
             c[i * ldc + j] = sum;
         }
 }

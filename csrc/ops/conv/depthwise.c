@@ -2,8 +2,8 @@
  * lanes, and windows are read in place. One fmaf chain over (r, s, c) per value, with the bits of `direct`. A task is a
  * row of outputs. Outputs whose windows are inside the image's columns have a constant step, and the few at its sides
  * are computed one by one. For 3 x 3 filters of one channel a task is several rows, in blocks of outputs that share the
- * pixels they read. For filters of one channel whose rows have 5 or 7 taps a task is a row in lines of outputs, with the
- * addresses of all pixels of their windows, padding included.
+ * pixels they read. For filters of one channel whose rows have 5 or 7 taps, and for codes with a scale per tap also 3, a
+ * task is a row in lines of outputs, with the addresses of all pixels of their windows, padding included.
  *
  * Quantized images are rounded to floats first (quantized/rounded.h).
  *
@@ -32,8 +32,9 @@ typedef struct {
     /* kernel for blocks of outputs of 3 x 3 filters of one channel, for lines of those of 5 or 7 columns; otherwise NULL */
     const hc_kernel *block;
     hc_depthwise_line_f32_fn *line;
-    int64_t line_columns; /* of pixels of all outputs of a row */
-    int64_t rows;         /* rows of outputs per task */
+    hc_depthwise_line_scaled_f32_fn *scaled_line; /* of `scaled` */
+    int64_t line_columns;                         /* of pixels of all outputs of a row */
+    int64_t rows;                                 /* rows of outputs per task */
     hc_pixels pixels;
     int64_t filters, taps, run;
     int64_t beside;        /* number of filters next to each other in a panel */
@@ -53,17 +54,21 @@ static int64_t panel_floats(const hc_depthwise_job *job) {
     return hc_round_up(job->taps * job->run * hc_round_up(job->filters, job->beside), 16);
 }
 
-static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
+/* `scaled`: for codes with a scale per tap. */
+static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv, bool scaled) {
     const hc_conv_shape *s = &conv->shape;
     *job = (hc_depthwise_job){
         .conv = conv, .kernel = HC_PICK(depthwise_f32, conv->run), .grouped = HC_PICK(grouped_f32, conv->run)};
     const hc_window *window = conv->window;
-    const bool in_blocks = s->group_channels == 1 && s->r == 3 && s->s == 3 && window->dilation[0] == 1 &&
+    const bool in_blocks = !scaled && s->group_channels == 1 && s->r == 3 && s->s == 3 && window->dilation[0] == 1 &&
                            window->dilation[1] == 1 && window->stride[0] == window->stride[1] && window->stride[0] <= 2;
     job->block = in_blocks ? HC_BEST(depthwise3_f32, conv->run) : NULL;
-    const bool in_lines = s->group_channels == 1 && (s->s == 5 || s->s == 7) && window->dilation[1] == 1 &&
-                          window->stride[1] <= 2 && s->r <= MOST_LINES && s->out_width <= MOST_WIDTH;
+    const bool in_lines = s->group_channels == 1 && (s->s == 5 || s->s == 7 || (scaled && s->s == 3)) &&
+                          window->dilation[1] == 1 && window->stride[1] <= 2 && s->r <= MOST_LINES &&
+                          s->out_width <= MOST_WIDTH;
+    job->scaled = scaled ? HC_PICK(depthwise_scaled_f32, conv->run) : NULL;
     job->line = in_lines ? HC_PICK(depthwise_line_f32, conv->run) : NULL;
+    job->scaled_line = in_lines ? HC_PICK(depthwise_line_scaled_f32, conv->run) : NULL;
     job->line_columns = in_lines ? (s->out_width - 1) * window->stride[1] + s->s : 0;
     job->rows = in_blocks ? job->block->mr : 1;
     hc_pixels_stage(&job->pixels, conv, job->rows);
@@ -72,7 +77,6 @@ static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
     job->run = s->group_channels;
     job->beside = job->run == 1 ? s->filters : BESIDE;
     const int64_t size = sizeof(float);
-    /* lines are not for codes: their tasks have the addresses of taps */
     const int64_t addresses = hc_max(s->r * job->line_columns * (int64_t)sizeof(float *),
                                      job->taps * (int64_t)(sizeof(float *) + sizeof(int64_t)));
     job->tile_at = hc_round_up(addresses, HC_CACHE_LINE);
@@ -108,7 +112,7 @@ const char *hc_conv_depthwise_refuses(const hc_convolution *conv) {
 
 hc_conv_work hc_conv_depthwise_work(const hc_convolution *conv) {
     hc_depthwise_job job;
-    return work_of(&job, conv);
+    return work_of(&job, conv, false);
 }
 
 const char *hc_conv_depthwise_rounded_refuses(const hc_convolution *conv) {
@@ -131,7 +135,8 @@ const char *hc_conv_depthwise_rounded_refuses(const hc_convolution *conv) {
 }
 
 hc_conv_work hc_conv_depthwise_rounded_work(const hc_convolution *conv) {
-    hc_conv_work work = hc_conv_depthwise_work(conv);
+    hc_depthwise_job job;
+    hc_conv_work work = work_of(&job, conv, conv->order == HC_CONV_GROUPED);
     work.bytes += hc_rounded_bytes(conv);
     return work;
 }
@@ -292,13 +297,20 @@ static void line_task(void *context, int64_t task, int thread) {
     float *place = hc_answers_at(pixels, first, (int)width, 0, &ld);
     const bool finishes = job->conv->bias || job->conv->relu || !place;
     const int64_t fit = LINE_BYTES / (s->r * columns * (int64_t)sizeof(float)) / 16 * 16;
-    const int64_t part = hc_min(PART, hc_max(16, fit));
+    /* with 3 taps a row, pixels are read as they lie: parts of them come slowly from memory */
+    const int64_t part = s->s == 3 && !finishes ? job->filters : hc_min(PART, hc_max(16, fit));
     for (int64_t filter = 0; filter < job->filters; filter += part) {
         const int64_t count = hc_min(part, job->filters - filter);
         for (int64_t q = 0, n; q < width; q += n) {
+            float *answers = finishes ? tile : place + q * ld + filter;
+            const int64_t answers_ld = finishes ? PART : ld;
             n = line_of(width - q);
-            job->line((int)s->s, (int)stride, (int)n, s->r, x + q * stride, columns, filter, job->panel + filter,
-                      job->filters, count, finishes ? tile : place + q * ld + filter, finishes ? PART : ld);
+            if (job->scales)
+                job->scaled_line((int)s->s, (int)stride, (int)n, s->r, x + q * stride, columns, filter,
+                                 job->panel + filter, job->scales + filter, job->filters, count, answers, answers_ld);
+            else
+                job->line((int)s->s, (int)stride, (int)n, s->r, x + q * stride, columns, filter, job->panel + filter,
+                          job->filters, count, answers, answers_ld);
             if (finishes)
                 hc_write_answers(pixels, first + q, (int)n, filter, count, tile, PART);
         }
@@ -308,14 +320,7 @@ static void line_task(void *context, int64_t task, int thread) {
 /* Convolves floats, or the codes of one image. */
 static hc_status run_floats(const hc_convolution *conv, const hc_scaled_taps *taps, hc_error *error) {
     hc_depthwise_job job;
-    work_of(&job, conv);
-    if (taps) {
-        job.scaled = HC_PICK(depthwise_scaled_f32, conv->run);
-        job.block = NULL;
-        job.line = NULL;
-        job.rows = 1;
-        hc_pixels_stage(&job.pixels, conv, job.rows);
-    }
+    work_of(&job, conv, taps != NULL);
     const int64_t bias_at = panel_floats(&job) * (taps ? 2 : 1);
     const int64_t floats = bias_at + (job.block && conv->bias ? hc_round_up(job.filters, 16) : 0);
     float *memory = hc_alloc_aligned(floats * (int64_t)sizeof(float) + conv->run->n_threads * job.private_bytes);

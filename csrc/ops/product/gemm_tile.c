@@ -51,6 +51,15 @@ static void copy_tile(const hc_gemm_job *p, const hc_tile_at *at, float *tile, b
                           hc_row(&p->out, at->row + i) + at->column * column_step, (int)(column_step / 4), 0);
         return;
     }
+    if (to_out && is_plain(p)) {
+        char *row = hc_row(&p->out, at->row) + at->column * column_step;
+        for (int64_t i = 0; i < at->rows; i++, row += last < 0 ? 0 : p->out.stride[0])
+            if (at->columns == 8) /* as of most kernels with narrow tiles */
+                memcpy(row, tile + i * ld, 8 * sizeof *tile);
+            else
+                memcpy(row, tile + i * ld, (size_t)at->columns * sizeof *tile);
+        return;
+    }
     for (int64_t i = 0; i < at->rows;) {
         char *row = hc_row(&p->out, at->row + i) + at->column * column_step;
         int64_t even = at->rows - i; /* rows at a constant stride */
@@ -78,9 +87,11 @@ static void copy_tile(const hc_gemm_job *p, const hc_tile_at *at, float *tile, b
 
 static void multiply_floats(const hc_gemm_job *p, const hc_tile_at *at) {
     const bool accumulate = p->kc.first > 0, is_full = at->rows == p->kernel->mr && at->columns == p->kernel->nr;
-    float own[MAX_TILE] = {0};
+    float own[MAX_TILE];
     int64_t ld = p->kernel->nr;
     float *tile = is_full ? tile_at(p, at, own, &ld) : own;
+    if (tile == own)
+        memset(own, 0, (size_t)tile_size(p) * sizeof *own);
     if (tile == own && accumulate)
         copy_tile(p, at, own, false);
     p->kernel->fn.gemm_f32(p->kc.steps, (const float *)limb_of(at->a, at->a_panel, 0),
@@ -170,7 +181,8 @@ static void multiply_grouped(const hc_gemm_job *p, const hc_tile_at *at) {
     const float *scale_a = at->a->scales + at->a_panel * n_segments * mr;
     const float *scale_b = at->b->scales + at->b_panel * n_segments * nr;
     const bool is_first = p->kc.first == 0, is_last = p->kc.first + p->kc.columns == p->k;
-    float values[MAX_TILE] = {0};
+    float values[MAX_TILE];
+    memset(values, 0, (size_t)tile_size(p) * sizeof *values);
     if (!p->exact_groups) {
         if (!is_first)
             copy_tile(p, at, values, false);

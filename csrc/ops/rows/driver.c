@@ -1,13 +1,6 @@
 /* Blocks of rows of x and groups of weights: the units of each block, the tasks, and the loop over all of them. */
 #include "ops/rows/driver.h"
 
-int64_t hc_row_block_of(const hc_row_blocks *blocks, int64_t unit) {
-    int64_t block = 0;
-    while (hc_row_first_unit(blocks, block + 1) <= unit)
-        block++;
-    return block;
-}
-
 hc_row_task hc_row_task_of(const hc_row_blocks *blocks, int64_t task) {
     const int64_t part = task % blocks->parts;
     return (hc_row_task){.first = task / blocks->parts * blocks->group_rows,

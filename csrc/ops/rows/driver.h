@@ -22,8 +22,10 @@ typedef struct {
 static inline int64_t hc_row_first_unit(const hc_row_blocks *blocks, int64_t block) {
     return blocks->units * block / blocks->n;
 }
-/* The block of a unit. */
-int64_t hc_row_block_of(const hc_row_blocks *blocks, int64_t unit);
+/* The block of a unit: the last one whose first unit is not after it. */
+static inline int64_t hc_row_block_of(const hc_row_blocks *blocks, int64_t unit) {
+    return ((unit + 1) * blocks->n - 1) / blocks->units;
+}
 
 /* A task of `multiply`: weights from row `first` on, blocks [from, to). */
 typedef struct {

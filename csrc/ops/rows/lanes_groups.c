@@ -10,12 +10,14 @@
  *
  * Memory: X_BYTES for the panels and half as much for sums, HC_WORK_BYTES for weights and values of all threads.
  */
+#include "base/convert.h"
 #include "ops/product/measure.h"
 #include "ops/product/pack.h"
 #include "ops/rows/driver.h"
 #include "ops/rows/lanes.h"
 #include "ops/rows/limbs.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -38,6 +40,8 @@ typedef struct {
     hc_dequantize_s64_fn *dequantize_s64;
     hc_combine_limbs_fn *join;
     hc_pack_x32_fn *transpose;
+    hc_compensation_s8_fn *sum;
+    hc_largest_f32_fn *largest;
     hc_rows out;
     hc_row_blocks x_rows;
     int64_t n, k, group, segments, chunk, quads, ld;
@@ -72,15 +76,21 @@ static void x_task(void *context, int64_t unit, int thread) {
     float *scales = job->x_scales + first; /* of the row, or of its one group */
     load(job->product->x, job->split ? HC_INT_FOLDED : HC_INT_GROUPED, blocks->first_row + first, n, job->ld, rows,
          job->split ? NULL : scales, 1, job->split ? scales : NULL);
-    job->transpose(rows, job->ld, UNIT, job->quads, job->x + (begin * job->quads + unit - begin) * UNIT * 4, (int)lanes,
-                   0);
+    int8_t *panel = rows + UNIT * job->ld, *to = job->x + (begin * job->quads + unit - begin) * UNIT * 4;
+    job->transpose(rows, job->ld, UNIT, job->quads, panel, UNIT, 0);
+    for (int64_t quad = 0; quad < job->quads; quad++)
+        memcpy(to + quad * lanes * 4, panel + quad * UNIT * 4, (size_t)UNIT * 4);
     int32_t *start = job->start + (begin * job->segments + unit - begin) * UNIT;
-    for (int64_t i = 0; i < UNIT; i++)
-        for (int64_t s = 0; s < job->segments; s++) {
-            const int64_t k = s * job->group;
-            start[s * lanes + i] =
-                i < n ? -128 * hc_rows_sum(rows + i * job->ld + k, hc_min(job->group, job->k - k)) : 0;
-        }
+    for (int64_t s = 0; s < job->segments; s++) {
+        const int64_t first_quad = s * job->group / 4;
+        const int32_t steps = (int32_t)(hc_min(job->group / 4, job->quads - first_quad));
+        job->sum(1, &steps, 1, panel + first_quad * UNIT * 4, UNIT, -128, start + s * lanes);
+    }
+}
+
+/* The largest magnitude of n scales, NaN if one of them is NaN. */
+static double largest_of(const hc_groups_job *job, const float *scales, int64_t n) {
+    return hc_f32_from_bits(job->largest(scales, n, 0));
 }
 
 /* Some blocks of x times a group of weights. */
@@ -107,6 +117,7 @@ static void group_task(void *context, int64_t task, int thread) {
             const int32_t factor = (int32_t)scales[i];
             memcpy(scales + i, &factor, sizeof factor);
         }
+    const double largest = job->split ? 0 : largest_of(job, scales, args.n_w * job->segments);
     for (int64_t block = of.from; block < of.to; block++) {
         const int64_t begin = hc_row_first_unit(blocks, block), units = hc_row_first_unit(blocks, block + 1) - begin;
         const int64_t row = begin * UNIT, rows = hc_min(units * UNIT, blocks->rows - row);
@@ -135,22 +146,30 @@ static void group_task(void *context, int64_t task, int thread) {
             job->dequantize_s64(args.n_w, rows, dots, args.ldc, row_scales, job->x_scales + row, values, args.ldc);
         else if (job->split)
             job->dequantize_s32(args.n_w, rows, sums, args.ldc, row_scales, job->x_scales + row, values, args.ldc);
-        for (int64_t i = 0; !job->split && i < args.n_w * args.ldc; i++) /* one NaN for all, as in the other paths */
+        const double most = largest * largest_of(job, args.x_scales, rows) * (128 * 128) * (double)job->k;
+        const bool finite = job->split || most < (double)FLT_MAX;    /* no sum overflows, and so none is NaN */
+        for (int64_t i = 0; !finite && i < args.n_w * args.ldc; i++) /* one NaN for all, as in the other paths */
             values[i] = values[i] == values[i] ? values[i] : NAN;
         hc_lanes_store(job->transpose, &job->out, blocks->first_row + row, rows, first, args.n_w, args.ldc, values);
     }
 }
 
+/* Columns of every group but the last one of a row, 0 if they differ: runs of several groups need whole ones. */
+static int64_t even_group(const hc_source *w) {
+    const int64_t group = w->runs > 1 ? hc_min(w->group, w->run_length) : w->group;
+    return group == 0 || group % 8 || (w->runs > 1 && w->run_length % group) ? 0 : group;
+}
+
 /* Whole groups of columns whose sums of products with int8 fit int32. */
 static int64_t most_columns(const hc_source *w) {
-    return INT32_MAX / (128 * hc_most_of(w, HC_INT_FOLDED)) / w->group * w->group;
+    return INT32_MAX / (128 * hc_most_of(w, HC_INT_FOLDED)) / even_group(w) * even_group(w);
 }
 
 static void plan(hc_groups_job *job, const hc_product *p, bool split) {
     const hc_run run = hc_run_for(p);
     hc_row_blocks *blocks = &job->x_rows;
     const int most_lanes = HC_LANES_X * UNIT;
-    *job = (hc_groups_job){.product = p, .n = p->w->rows, .k = p->w->columns, .group = p->w->group};
+    *job = (hc_groups_job){.product = p, .n = p->w->rows, .k = p->w->columns, .group = even_group(p->w)};
     job->split = split;
     blocks->unit = blocks->portion = UNIT;
     blocks->most_units = HC_LANES_X;
@@ -159,6 +178,8 @@ static void plan(hc_groups_job *job, const hc_product *p, bool split) {
     job->dequantize_s64 = HC_PICK(dequantize_s64, &run);
     job->join = HC_PICK(combine_limbs, &run);
     job->transpose = HC_PICK(pack_x32, &run);
+    job->sum = HC_PICK(compensation_s8, &run);
+    job->largest = HC_PICK(largest_f32, &run);
     job->out = hc_merged_rows(&p->out);
     job->most = split ? most_columns(p->w) : job->k;
     job->segments = hc_ceil_div(job->k, job->group);
@@ -170,7 +191,7 @@ static void plan(hc_groups_job *job, const hc_product *p, bool split) {
     job->chunk = hc_min(hc_max(CHUNK_BYTES / lanes / job->group, 1) * job->group, hc_round_up(job->most, job->group));
     const int64_t rows = hc_min(DECODED_BYTES / job->ld, MOST_GROUP);
     blocks->group_rows = hc_row_group(&run, job->n, rows, GROUP_STEP);
-    job->scales_at = hc_max(blocks->group_rows, UNIT) * job->ld;
+    job->scales_at = hc_max(blocks->group_rows, 2 * UNIT) * job->ld; /* x_task has rows and their panel */
     job->row_scales_at = job->scales_at + blocks->group_rows * job->segments * 4;
     job->sums_at = hc_round_up(job->row_scales_at + blocks->group_rows * 4, HC_CACHE_LINE);
     job->dots_at = job->sums_at + (split ? blocks->group_rows * lanes * 4 : 0);
@@ -193,14 +214,12 @@ static bool allocate(hc_groups_job *job) {
     return true;
 }
 
-static bool has_even_groups(const hc_source *w) { return w->group && w->run_length == w->columns && w->group % 8 == 0; }
-
 const char *hc_lanes_grouped_refuses(const hc_product *p) {
     if (!HC_PICK(lanes_s8_scaled, p->run))
         return "no kernel of this machine has rows of x in lanes and scales of groups";
     if (p->w->columns > LONGEST)
         return "rows of more than 65536 values";
-    if (p->x->group || !has_even_groups(p->w))
+    if (p->x->group || !even_group(p->w))
         return "not x with one scale a row and weights with groups of 8, 16, 24 ... columns";
     if (p->x->form[HC_INT_GROUPED].n_limbs > 1 || hc_signed_limbs(&p->w->form[HC_INT_GROUPED]) > 1)
         return "integers of more than 8 bits";
@@ -211,7 +230,7 @@ bool hc_lanes_splits(const hc_product *p) {
     const hc_int_form *x = &p->x->form[HC_INT_FOLDED], *w = &p->w->form[HC_INT_FOLDED];
     const hc_int_form *split = &p->w->form[HC_INT_SPLIT];
     if (!HC_PICK(lanes_s8_split, p->run) || !split->available || hc_signed_limbs(split) > 1 ||
-        hc_signed_limbs(w) == 1 || x->n_limbs > 1 || p->w->columns > LONGEST || !has_even_groups(p->w))
+        hc_signed_limbs(w) == 1 || x->n_limbs > 1 || p->w->columns > LONGEST || !even_group(p->w))
         return false;
     return most_columns(p->w) > 0;
 }

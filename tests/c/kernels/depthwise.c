@@ -46,7 +46,7 @@ static void depthwise_scaled_case(const hc_kernel *kernel, int64_t taps, int64_t
         for (int64_t j = 0; j < count; j++) {
             float sum = 0.0f;
             for (int64_t t = 0; t < taps; t++) {
-                const float product = fmaf(tap[t][i * step[t] + j], panel[t * ld + j], 0.0f);
+                const float product = tap[t][i * step[t] + j] * panel[t * ld + j];
                 sum = fmaf(scale[t * ld + j], product, sum);
             }
             wanted[i * ldc + j] = sum;
@@ -134,6 +134,49 @@ void check_depthwise_line_f32(const hc_kernel *kernel) {
             }
     usual();
     depthwise_line_case(kernel, 5, 1, 8, 5, 64, PLAIN);
+}
+
+static void depthwise_line_scaled_case(const hc_kernel *kernel, int side, int stride, int across, int64_t rows,
+                                       int64_t count, float_kind kind) {
+    const int64_t pitch = (across - 1) * stride + side, ld = count + 3, ldc = count + 5, first = 2;
+    const int64_t answers = (across - 1) * ldc + count, taps = rows * side;
+    begin("%" D " rows of %d with scales, stride %d, %d answers of %" D ", %s", rows, side, stride, across, count,
+          float_kind_name(kind));
+    const float *x[256];
+    for (int64_t i = 0; i < rows * pitch; i++)
+        x[i] = floats(first + count, kind);
+    const float *panel = floats((taps - 1) * ld + count, kind), *scale = floats((taps - 1) * ld + count, kind);
+    float *wanted = floats(answers, kind), *got = copy_of(wanted, answers, 4);
+    for (int q = 0; q < across; q++)
+        for (int64_t j = 0; j < count; j++) {
+            float sum = 0.0f;
+            for (int64_t t = 0; t < taps; t++) {
+                const float value = x[t / side * pitch + q * stride + t % side][first + j];
+                const float product = value * panel[t * ld + j];
+                sum = fmaf(scale[t * ld + j], product, sum);
+            }
+            wanted[q * ldc + j] = sum;
+        }
+    hc_depthwise_line_scaled_f32_fn *run = kernel->fn.depthwise_line_scaled_f32;
+    run(side, stride, across, rows, x, pitch, first, panel, scale, ld, count, got, ldc);
+    same("c", F32, got, wanted, answers);
+    BENCH(hc_depthwise_line_scaled_f32_scalar(side, stride, across, rows, x, pitch, first, panel, scale, ld, count,
+                                              wanted, ldc),
+          run(side, stride, across, rows, x, pitch, first, panel, scale, ld, count, got, ldc));
+}
+
+void check_depthwise_line_scaled_f32(const hc_kernel *kernel) {
+    for (int side = 3; side <= 7; side += 2)
+        for (int stride = 1; stride <= 2; stride++)
+            FOR_EACH(int, across, 1, 2, 4, 7, 8) {
+                FOR_EACH(int64_t, count, 1, 7, 8, 15, 16, 17, 33)
+                depthwise_line_scaled_case(kernel, side, stride, *across, *count % 3 + 1, *count, PLAIN);
+                for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
+                    depthwise_line_scaled_case(kernel, side, stride, *across, side, 19, (float_kind)kind);
+            }
+    usual();
+    depthwise_line_scaled_case(kernel, 3, 1, 8, 3, 64, PLAIN);
+    depthwise_line_scaled_case(kernel, 5, 1, 8, 5, 64, PLAIN);
 }
 
 static void gradient_case(const hc_kernel *kernel, bool one, int64_t taps, int64_t width, int64_t down, int64_t across,

@@ -24,9 +24,100 @@ typedef struct {
     int64_t pixel_groups, group_size; /* groups of a pixel of a plane, 0: one scale per image */
     int64_t planes, depth;            /* a pixel of a plane has `depth` channels */
     bool by_lines;                    /* codes are made from lines of x, as those of `direct` */
+    bool whole;                       /* windows are the pixels of the images, one after the other */
     int64_t first;
     uint32_t *largest; /* magnitudes of lines, as bits */
 } hc_code_images;
+
+/* The scale of an image whose row is row r of the tile. */
+static void store_scale(const hc_code_images *c, hc_int_mode mode, int64_t image, int64_t r, const hc_int_tile *out) {
+    if (mode == HC_INT_FOLDED)
+        out->row_scale[r] = c->scales[image];
+    else
+        out->group_scale[r * out->groups_ld] = c->scales[image];
+}
+
+/* Columns of pixels [first_row, first_row + rows) of all images. */
+static void pixel_integers(const hc_code_images *c, hc_int_mode mode, int64_t first_row, int64_t rows,
+                           int64_t first_column, int64_t columns, const hc_int_tile *out) {
+    enum { BYTES = 16 };
+    const int64_t depth = c->depth, pixels = c->columns / depth;
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t image = (first_row + r) / pixels;
+        const int8_t *from = c->limb[0] + (first_row + r) * depth + first_column;
+        int8_t *to = out->limb[0] + r * out->ld;
+        store_scale(c, mode, image, r, out);
+        for (int64_t j = 0; columns >= BYTES && j < columns; j += BYTES) { /* the last ones may repeat some */
+            const int64_t at = hc_min(j, columns - BYTES);
+            memcpy(to + at, from + at, BYTES);
+        }
+        if (columns < BYTES)
+            memcpy(to, from, (size_t)columns);
+    }
+}
+
+/* Windows whose taps of a row are adjacent: all channels of a pixel, no dilation, one scale per image. */
+static void line_integers(const hc_code_images *c, hc_int_mode mode, int n_limbs, int64_t first_row, int64_t rows,
+                          int64_t first_column, int64_t columns, const hc_int_tile *out) {
+    const hc_conv_shape *s = &c->conv->shape;
+    const int64_t line = s->s * c->depth, width = s->width * c->depth;
+    const int64_t plane = c->planes > 1 ? c->group * s->height : 0;
+    for (int64_t r = 0; r < rows; r++) {
+        const hc_corner corner = hc_corner_of(c->conv, first_row + r);
+        store_scale(c, mode, corner.image, r, out);
+        int64_t number = first_column / line, inside = first_column % line;
+        for (int64_t done = 0, count; done < columns; done += count, number++, inside = 0) {
+            count = hc_min(line - inside, columns - done);
+            const int64_t h = corner.h + number * c->conv->window->dilation[0];
+            const int64_t at = corner.w * c->depth + inside; /* of the row of pixels */
+            const bool in = h >= 0 && h < s->height;
+            const int64_t begin = in ? hc_max(0, hc_min(-at, count)) : count;
+            const int64_t end = in ? hc_max(begin, hc_min(width - at, count)) : count;
+            for (int i = 0; i < n_limbs; i++) {
+                int8_t *to = out->limb[i] + r * out->ld + done;
+                if (begin > 0)
+                    memset(to, 0, (size_t)begin);
+                if (end > begin)
+                    memcpy(to + begin, c->limb[i] + corner.image * c->columns + (plane + h) * width + at + begin,
+                           (size_t)(end - begin));
+                if (end < count)
+                    memset(to + end, 0, (size_t)(count - end));
+            }
+        }
+    }
+}
+
+/* Whole taps of one group of channels; one limb, one scale per image. */
+static void tap_integers(const hc_code_images *c, hc_int_mode mode, int64_t first_row, int64_t rows,
+                         int64_t first_column, int64_t columns, const hc_int_tile *out) {
+    enum { FEW = 8, SOME = 16 };
+    const hc_conv_shape *s = &c->conv->shape;
+    const int64_t *dilation = c->conv->window->dilation, length = s->group_channels, depth = c->depth;
+    const int64_t plane = c->planes > 1 ? c->group : 0, channel = c->planes > 1 ? 0 : c->group * length;
+    for (int64_t r = 0; r < rows; r++) {
+        const hc_corner corner = hc_corner_of(c->conv, first_row + r);
+        store_scale(c, mode, corner.image, r, out);
+        const int8_t *image = c->limb[0] + corner.image * c->columns + plane * s->height * s->width * depth + channel;
+        int8_t *to = out->limb[0] + r * out->ld;
+        int64_t tap = first_column / length % s->s, h = corner.h + first_column / length / s->s * dilation[0];
+        for (int8_t *const end = to + columns; to < end; to += length) {
+            const int64_t w = corner.w + tap * dilation[1];
+            const int8_t *from = image + (h * s->width + w) * depth;
+            if (h < 0 || h >= s->height || w < 0 || w >= s->width)
+                memset(to, 0, (size_t)length);
+            else if (length == FEW)
+                memcpy(to, from, FEW);
+            else if (length == SOME)
+                memcpy(to, from, SOME);
+            else
+                memcpy(to, from, (size_t)length);
+            if (++tap == s->s) {
+                tap = 0;
+                h += dilation[0];
+            }
+        }
+    }
+}
 
 static void window_integers(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows,
                             int64_t first_column, int64_t columns, const hc_int_tile *out) {
@@ -35,6 +126,18 @@ static void window_integers(const hc_source *source, hc_int_mode mode, int64_t f
     const int64_t length = s->group_channels, depth = c->depth;
     const int64_t plane = c->planes > 1 ? c->group : 0, channel = c->planes > 1 ? 0 : c->group * length;
     const int n_limbs = source->form[mode].n_limbs;
+    if (c->whole) {
+        pixel_integers(c, mode, first_row, rows, first_column, columns, out);
+        return;
+    }
+    if (c->group_size == 0 && depth == length && c->conv->window->dilation[1] == 1 && s->s > 1) {
+        line_integers(c, mode, n_limbs, first_row, rows, first_column, columns, out);
+        return;
+    }
+    if (c->group_size == 0 && n_limbs == 1 && first_column % length == 0 && columns % length == 0) {
+        tap_integers(c, mode, first_row, rows, first_column, columns, out);
+        return;
+    }
     for (int64_t r = 0; r < rows; r++) {
         const hc_corner corner = hc_corner_of(c->conv, first_row + r);
         if (mode == HC_INT_FOLDED)
@@ -135,6 +238,11 @@ static hc_status begin(hc_code_images *c, const hc_convolution *conv, int64_t im
     c->by_lines = has_lines(conv);
     c->planes = c->by_lines ? 1 : conv->images->planes;
     c->depth = c->by_lines ? conv->shape.channels : conv->images->depth;
+    const hc_conv_shape *s = &conv->shape;
+    const hc_window *window = conv->window;
+    c->whole = c->by_lines && s->channels > 0 && s->r * s->s == 1 && window->groups == 1 && window->stride[0] == 1 &&
+               window->stride[1] == 1 && window->pad_before[0] == 0 && window->pad_before[1] == 0 &&
+               s->out_height == s->height && s->out_width == s->width;
     const int n_limbs = hc_integers_of(conv->activations, mode).n_limbs;
     const int64_t scales_at = hc_round_up(n_limbs * images * c->columns, HC_CACHE_LINE);
     const int64_t lines_at = hc_round_up(scales_at + images * (geometry->groups + 1) * (int64_t)sizeof(float), 64);
@@ -200,8 +308,13 @@ const char *hc_conv_implicit_codes_refuses(const hc_convolution *conv) {
 }
 
 hc_conv_work hc_conv_implicit_codes_work(const hc_convolution *conv) {
+    enum { SHORT = 64 };
+    const hc_conv_shape *s = &conv->shape;
     hc_conv_work work = hc_window_work(conv);
     work.moved = hc_conv_moved_codes(conv, 0.3);
+    /* a short line of a window takes 8 ns to gather (3 to 64 @ 224, 7 x 7, Zen 4, 2026-11) */
+    if (s->r * s->s > 1 && s->s * s->group_channels < SHORT)
+        work.products += 1300 * (double)s->n * (double)(s->out_height * s->out_width * conv->window->groups * s->r);
     return work;
 }
 

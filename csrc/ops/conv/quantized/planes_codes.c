@@ -1,7 +1,7 @@
 /* `planes` of integers: images whose planes lie one after the other (NCHW), pixels in lanes, exact in int32, then one
  * scaling per output in float64. A word has the codes of two channels of a pixel, or of two of its rows if that makes fewer
- * words, as for filters of one channel. Codes are made by bands (planes.h), which are read as bands of floats are: nothing
- * is transposed.
+ * words, as for filters of one channel. Filters have 8 or 16 bits. Codes are made by bands (planes.h), which are read as
+ * bands of floats are: nothing is transposed.
  *
  * Memory: the filters as words, at most MOST_BYTES, and scales; per thread a band, the rows that it reads of one plane,
  * a tile of outputs, and the scales of its filters.
@@ -17,6 +17,7 @@
 enum {
     MOST_BYTES = 12 << 20,   /* of filters, and of the smallest band */
     LONGEST = 65536,         /* the kernel's budget */
+    LONGEST_WIDE = 512,      /* with filters of 16 bits */
     PANEL_BYTES = 256 << 10, /* of filters that stay in L2 with a band */
     IMAGE_BYTES = 1 << 20,   /* of images whose scales are found before they are multiplied */
     WIDE = 32,               /* codes that kernels make together */
@@ -27,6 +28,7 @@ enum {
 typedef struct {
     const hc_convolution *conv;
     const hc_kernel *kernel;
+    int limbs;    /* of a filter's codes: 1 or 2 */
     bool by_rows; /* words are of two rows */
     /* the convolution of words */
     hc_convolution words;
@@ -55,6 +57,7 @@ static const char *plan(hc_planes_codes_job *job, const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     const int64_t size = sizeof(float), n_threads = conv->run->n_threads;
     *job = (hc_planes_codes_job){.conv = conv, .kernel = HC_BEST(planes_s16, conv->run), .words = *conv};
+    job->limbs = hc_integers_of(&conv->w->packed->format, HC_INT_FOLDED).n_limbs;
     /* not 2 x 1: a row of its words would be taken for a filter of one pixel (hc_planes.joined) */
     job->by_rows = (s->r > 2 || s->s > 1) && pairs_of(s, true) < pairs_of(s, false);
     job->view = *conv->x;
@@ -71,8 +74,8 @@ static const char *plan(hc_planes_codes_job *job, const hc_convolution *conv) {
     job->columns = job->words.shape.r * s->s * job->words.shape.group_channels;
     job->panels = hc_ceil_div(job->filters, job->kernel->nr);
     const int64_t nr = job->kernel->nr, most = MOST_BYTES / size;
-    if (job->columns > LONGEST / 2)
-        return "windows of more than 65536 values";
+    if (job->columns > (job->limbs == 1 ? LONGEST : LONGEST_WIDE) / 2) /* sums stay below 2^31 */
+        return job->limbs == 1 ? "windows of more than 65536 values" : "windows of more than 512 values of 16 bits";
     if (job->panels * conv->window->groups > most / nr / job->columns)
         return "filters as words take more than 12 MiB";
     if (p->copied > most)
@@ -91,7 +94,7 @@ static const char *plan(hc_planes_codes_job *job, const hc_convolution *conv) {
     job->tile_at = hc_round_up(p->copied * size, HC_CACHE_LINE);
     job->line_at = job->tile_at + hc_round_up(PART * BLOCKS * p->lanes * size, HC_CACHE_LINE);
     job->scale_at = job->line_at + hc_round_up(job->lines * s->width * size, HC_CACHE_LINE);
-    const int64_t codes = s->r * s->s * s->group_channels; /* of a filter, before there are bands */
+    const int64_t codes = s->r * s->s * s->group_channels * job->limbs * nr; /* of a panel, before there are bands */
     job->private_bytes = hc_max(job->scale_at + job->filters * (int64_t)sizeof(double), codes);
     job->private_bytes = hc_round_up(job->private_bytes, HC_CACHE_LINE);
     return NULL;
@@ -108,7 +111,7 @@ static int64_t shared_bytes(const hc_planes_codes_job *job) {
 
 const char *hc_conv_planes_codes_refuses(const hc_convolution *conv) {
     const hc_view *x = conv->x;
-    const char *reason = hc_codes_refuse(conv, 1);
+    const char *reason = hc_codes_refuse(conv, 2);
     if (reason)
         return reason;
     if (!hc_lines_make_codes(conv) || conv->activations->group)
@@ -131,39 +134,52 @@ hc_conv_work hc_conv_planes_codes_work(const hc_convolution *conv) {
     /* Few filters share the loads of pixels. Several taps read pixels from L2. With a stride, words are copied one by one. A
      * band takes as long as 3000 outputs (Zen 4, 2026-11). */
     const double loads = 1 + 1.5 / (double)hc_min(job.filters, job.kernel->nr);
-    const double slower = job.words.shape.r * conv->shape.s > 1 ? 1.15 : 1;
+    const bool wide = job.limbs > 1 && conv->shape.group_channels == 1; /* 144 and 240 channels @ 28 and 56 */
+    const double slower = wide ? 1.8 : job.words.shape.r * conv->shape.s > 1 ? 1.15 : 1;
     const double apart = conv->window->stride[1] > 1 ? 2 * words : 0;
+    /* rows of a view that are coded one by one take 45 ns each (512 to 24 @ 14, views, Zen 4, 2026-11) */
+    const double rows = (double)conv->shape.n * (double)conv->window->groups * (double)p->channels;
+    const double alone = job.apart && !p->joined ? 200 * rows * (double)conv->shape.out_height : 0;
     return (hc_conv_work){.products = 2 * slower * loads * outputs * (double)job.columns,
-                          .values = outputs + apart + 3000 * bands,
+                          .values = outputs + apart + alone + 3000 * bands,
                           .filters = (double)conv->shape.filters * (double)job.columns * 2,
                           .bytes = shared_bytes(&job) + conv->run->n_threads * job.private_bytes};
 }
 
-static inline int32_t word_of(int8_t low, int8_t high) {
+static inline int32_t word_of(int low, int high) {
     return (int32_t)((uint32_t)(uint16_t)low | (uint32_t)(uint16_t)high << 16);
 }
 
-/* One filter as words of its panel. */
-static void pack_task(void *context, int64_t filter, int thread) {
+/* Code i of a filter; high: the high limbs, or NULL. */
+static inline int code_of(const int8_t *codes, const int8_t *high, int64_t i) {
+    return high ? high[i] * 256 + (uint8_t)codes[i] : codes[i];
+}
+
+/* The filters of a panel as words. */
+static void pack_task(void *context, int64_t task, int thread) {
     const hc_planes_codes_job *job = context;
     const hc_conv_shape *s = &job->conv->shape;
-    const int64_t nr = job->kernel->nr, group = filter / job->filters, f = filter % job->filters;
+    const int64_t nr = job->kernel->nr, group = task / job->panels, f = task % job->panels * nr;
     const int64_t channels = s->group_channels, row = s->s * channels, all = s->r * row;
-    int32_t *to = job->panel + (group * job->panels + f / nr) * nr * job->columns + f % nr;
+    const int64_t first = group * job->filters + f, n = hc_min(nr, job->filters - f);
     int8_t *codes = (int8_t *)job->private_memory + thread * job->private_bytes;
+    int8_t *high = job->limbs > 1 ? codes + nr * all : NULL;
     hc_filters filters;
-    const hc_source source = hc_filter_source(job->conv, filter, 1, &filters);
-    const hc_int_tile tile = {.limb = {codes}, .ld = all, .row_scale = job->w_scale + filter};
-    source.integers(&source, HC_INT_FOLDED, 0, 1, 0, all, &tile);
-    if (job->by_rows) {
-        for (int64_t r = 0; r < s->r; r += 2)
+    const hc_source source = hc_filter_source(job->conv, first, n, &filters);
+    const hc_int_tile tile = {.limb = {codes, high}, .ld = all, .row_scale = job->w_scale + first};
+    source.integers(&source, HC_INT_FOLDED, 0, n, 0, all, &tile);
+    int32_t *panel = job->panel + task * nr * job->columns;
+    if (n < nr) /* a panel that is not filled is read */
+        memset(panel, 0, (size_t)(nr * job->columns) * sizeof *panel);
+    for (int64_t k = 0; k < n; k++, panel++, codes += all, high += high ? all : 0) {
+        int32_t *to = panel;
+        for (int64_t r = 0; r < s->r && job->by_rows; r += 2)
             for (int64_t i = r * row; i < (r + 1) * row; i++, to += nr)
-                *to = word_of(codes[i], r + 1 < s->r ? codes[i + row] : 0);
-        return;
+                *to = word_of(code_of(codes, high, i), r + 1 < s->r ? code_of(codes, high, i + row) : 0);
+        for (int64_t tap = 0; tap < s->r * s->s && !job->by_rows; tap++)
+            for (int64_t c = 0, i = tap * channels; c < channels; c += 2, i += 2, to += nr)
+                *to = word_of(code_of(codes, high, i), c + 1 < channels ? code_of(codes, high, i + 1) : 0);
     }
-    for (int64_t tap = 0; tap < s->r * s->s; tap++, codes += channels)
-        for (int64_t c = 0; c < channels; c += 2, to += nr)
-            *to = word_of(codes[c], c + 1 < channels ? codes[c + 1] : 0);
 }
 
 /* Words of rows [first, first + rows) of the image and of as many from `next` on, rows of zeros outside, of `width` each.
@@ -363,10 +379,7 @@ hc_status hc_conv_planes_codes_run(const hc_convolution *conv, hc_error *error) 
     hc_planes_taps(&job.planes, job.planes.tap);
     for (int64_t f = 0; f < s->filters && job.bias; f++)
         memcpy(job.bias + f, (const char *)conv->bias->data + f * conv->bias->strides[0], sizeof *job.bias);
-    for (int64_t i = 0; i < groups; i++) /* a panel that is not filled is read */
-        memset(job.panel + ((i + 1) * job.panels - 1) * nr * job.columns, 0,
-               (size_t)(nr * job.columns) * sizeof *job.panel);
-    hc_parallel(n_threads, s->filters, pack_task, &job);
+    hc_parallel(n_threads, groups * job.panels, pack_task, &job);
     hc_status status = HC_OK;
     for (job.first = 0; status == HC_OK && job.first < s->n; job.first += job.images) {
         const int64_t images = hc_min(job.images, s->n - job.first);

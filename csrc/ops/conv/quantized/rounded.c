@@ -159,20 +159,25 @@ hc_convolution hc_rounded_part(const hc_rounded *r, int64_t first, int64_t n, hc
 }
 
 bool hc_filter_codes(const hc_convolution *conv, float *codes, float *scales) {
-    const int64_t filters = conv->shape.filters, taps = conv->shape.r * conv->shape.s, count = filters * taps;
-    float *own = hc_alloc_aligned(count * (int64_t)(sizeof *own + 1)); /* scales, then codes */
+    enum { FILTERS = 16 }; /* at a time, in L1 */
+    const int64_t filters = conv->shape.filters, taps = conv->shape.r * conv->shape.s, count = FILTERS * taps;
+    float *own = hc_alloc_aligned(count * (int64_t)(2 * sizeof *own + 1)); /* scales, codes as floats, codes */
     if (!own)
         return false;
-    int8_t *limbs = (int8_t *)(own + count);
+    hc_pack_x32_fn *transpose = HC_PICK(pack_x32, conv->run);
+    float *values = own + count;
+    int8_t *limbs = (int8_t *)(values + count);
     hc_filters context;
     const hc_source w = hc_filter_source(conv, 0, filters, &context);
     const hc_int_tile tile = {.limb = {limbs}, .ld = taps, .group_scale = own, .groups_ld = taps};
-    w.integers(&w, HC_INT_GROUPED, 0, filters, 0, taps, &tile);
-    for (int64_t f = 0; f < filters; f++)
-        for (int64_t t = 0; t < taps; t++) {
-            codes[t * filters + f] = (float)limbs[f * taps + t];
-            scales[t * filters + f] = own[f * taps + t];
-        }
+    for (int64_t f = 0; f < filters; f += FILTERS) {
+        const int n = (int)hc_min(FILTERS, filters - f);
+        w.integers(&w, HC_INT_GROUPED, f, n, 0, taps, &tile);
+        for (int64_t i = 0; i < n * taps; i++)
+            values[i] = (float)limbs[i];
+        transpose(values, taps * (int64_t)sizeof *values, n, taps, codes + f, (int)filters, 0);
+        transpose(own, taps * (int64_t)sizeof *own, n, taps, scales + f, (int)filters, 0);
+    }
     hc_free_aligned(own);
     return true;
 }
