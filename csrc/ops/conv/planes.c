@@ -103,8 +103,9 @@ static bool each_plane(hc_planes_job *job) {
     const bool floats = x->dtype == HC_F32;
     if (s->group_channels != 1 || s->r != s->s || (side != 3 && side != 5 && side != 7) || window->stride[0] > 2 ||
         window->stride[1] != window->stride[0] || window->dilation[0] != 1 || window->dilation[1] != 1 ||
-        s->out_width > MOST || (floats && ((uintptr_t)x->data % sizeof(float) || !whole(x->strides[0]) ||
-                                           !whole(x->strides[1]) || !whole(x->strides[2]))))
+        s->out_width > MOST ||
+        (floats && ((uintptr_t)x->data % sizeof(float) || !whole(x->strides[0]) || !whole(x->strides[1]) ||
+                    !whole(x->strides[2]))))
         return false;
     job->rows = s->out_height;
     while (job->rows > DOWN && plane_work(conv, job->rows) > FLOATS)
@@ -333,8 +334,8 @@ static void band_task(void *context, int64_t task, int thread) {
 }
 
 /* Planes of one image as float32, rows [first, first + rows) of each, one after the other. */
-static void convert_planes(const hc_view *x, const char *from, int64_t planes, int64_t step, int64_t first, int64_t rows,
-                           int64_t width, float *to) {
+static void convert_planes(const hc_view *x, const char *from, int64_t planes, int64_t step, int64_t first,
+                           int64_t rows, int64_t width, float *to) {
     const int64_t size = hc_dtype_size(x->dtype);
     const bool follow = x->strides[2] == width * size || rows == 1;
     if (follow && (step == rows * width * size || planes == 1)) {
