@@ -150,13 +150,15 @@ static hc_conv_work work_of(hc_planes_job *job, const hc_convolution *conv) {
         const double outputs =
             planes * (double)(hc_round_up(s->out_height, DOWN) * hc_round_up(s->out_width, p->lanes));
         job->each = HC_PICK(plane_f32, conv->run);
-        /* Outputs of whole blocks: 0.028 ns a product, or 0.022 of 7 x 7, and 0.28 ns to split rows for stride 2, where the
-         * plan expects three fifths of the time of `depthwise` (16 to 960 planes of 7 x 7 to 112 x 112, Zen 4, AVX-512 and
-         * AVX2, 2026-11). */
-        const double half = conv->window->stride[0] == 2 ? 3.4 * outputs : 0;
+        /* Outputs of whole blocks: 0.028 ns a product, or 0.022 of 7 x 7 and of rows of one register, and 0.28 or 0.17 ns
+         * to split rows for stride 2, where the plan expects three fifths of the time of `depthwise` (16 to 960 planes of
+         * 7 x 7 to 112 x 112, Zen 4, AVX-512 and AVX2, 2026-11). */
+        const bool narrow = s->out_width <= p->lanes;
+        const double product = narrow ? 1.3 : s->r == WIDE ? 1.4 : 1.77;
+        const double half = conv->window->stride[0] == 2 ? (narrow ? 2 : 3.4) * outputs : 0;
         const double read = conv->x->dtype == HC_F32 ? 0 : 2 * planes * (double)(s->height * s->width);
-        return (hc_conv_work){.products = (s->r == WIDE ? 1.4 : 1.77) * outputs * (double)job->columns,
-                              .values = half + read + 120 * planes,
+        return (hc_conv_work){.products = product * outputs * (double)job->columns,
+                              .values = half + read + 60 * planes,
                               .bytes = n_threads * job->private_bytes};
     }
     const int64_t bands = hc_planes_bands(p);

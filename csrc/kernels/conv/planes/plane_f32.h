@@ -70,15 +70,36 @@ INLINE void split(const float *from, int64_t n, int64_t all, float *to) {
     zero(to + all + i, all - i);
 }
 
+/* The same of rows that fit into one register for each half. */
+INLINE void copy_short(const int stride, const float *from, int64_t row_step, int64_t n, int64_t rows, float *to) {
+    const int64_t first = hc_min(n, LANES), second = n - first;
+    for (int64_t h = 0; h < rows; h++, from += row_step, to += stride * LANES) {
+        const lanes a = lanes_load_some(from, first);
+        if (stride == 1) {
+            lanes_store(to, a);
+            continue;
+        }
+        const lanes b = lanes_load_some(from + first, second);
+        lanes_store(to, lanes_even(a, b));
+        lanes_store(to + LANES, lanes_odd(a, b));
+    }
+}
+
 /* The rows of a plane that its outputs need. */
 INLINE void copy_plane(const int side, const int stride, const hc_plane *p, const plane_place *place, int64_t number,
                        float *to) {
-    const int64_t rows = (p->down - 1) * stride + side;
-    const float *from = p->x + number * p->x_step - p->top * p->row_step;
-    for (int64_t h = 0; h < rows; h++, to += place->pitch, from += p->row_step)
-        if (h < p->top || h >= p->top + p->rows)
-            zero(to, place->pitch);
-        else if (stride == 1)
+    const int64_t rows = (p->down - 1) * stride + side, first = hc_max(0, hc_min(p->top, rows));
+    const int64_t end = hc_max(first, hc_min(p->top + p->rows, rows));
+    const float *from = p->x + number * p->x_step + (first - p->top) * p->row_step;
+    zero(to, first * place->pitch);
+    zero(to + end * place->pitch, (rows - end) * place->pitch);
+    to += first * place->pitch;
+    if (place->odd == LANES && place->there > 0) {
+        copy_short(stride, from, p->row_step, place->there, end - first, to);
+        return;
+    }
+    for (int64_t h = first; h < end; h++, to += place->pitch, from += p->row_step)
+        if (stride == 1)
             copy(from, place->there, place->odd, to);
         else
             split(from, place->there, place->odd, to);
