@@ -337,3 +337,13 @@ def test_short_runs_of_a_pattern_are_expanded_together(fmt: str) -> None:
         if shape[1] == 1 and shape[2] < 9:
             found = hc.conv2d(x, q, groups=shape[0])
             assert same_bits(found, hc.conv2d(x, q.dequantize(), groups=shape[0], accuracy="strict")), shape
+
+
+def test_every_float16_is_read_as_the_float32_of_equal_value() -> None:
+    half, one = np.arange(1 << 16, dtype=np.uint16).view(np.float16), np.ones((256, 1, 1, 1), np.float32)
+    odd = np.empty(2 * half.size + 1, np.uint8)[1:].view(np.float16)  # not at a multiple of two bytes
+    odd[:] = half
+    wanted = np.where(np.isnan(half), np.float32(np.nan), half.astype(np.float32)).reshape(1, 16, 16, 256) + 0
+    for values in (half, odd):
+        found = hc.conv2d(values.reshape(1, 16, 16, 256), one, groups=256, layout="NHWC", algorithm="depthwise")
+        assert same_bits(np.where(np.isnan(found), np.float32(np.nan), found), wanted)
