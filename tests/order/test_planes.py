@@ -164,3 +164,31 @@ def test_later_calls_with_the_same_shapes_read_other_strides_and_dtypes() -> Non
             assert same_bits(hc.conv2d(images, filters, bias, **more), wanted), seed
         half = x.astype(np.float16)
         assert same_bits(hc.conv2d(half, w, bias, **more), hc.conv2d(half.astype(np.float32), w, bias, **more)), seed
+
+
+@pytest.mark.parametrize("isa", isas("plane_f32"))
+def test_planes_of_one_channel_have_the_bits_of_the_definition(isa: str) -> None:
+    """Several planes of a task, parts of a large one, several filters of a plane, and other types of x."""
+    rng = np.random.default_rng(11)
+    for n, c, each, h, w, side, stride in (
+        (2, 70, 1, 7, 7, 3, 1),
+        (1, 9, 1, 14, 13, 5, 2),
+        (2, 5, 3, 28, 20, 3, 2),
+        (1, 2, 1, 150, 90, 7, 1),
+        (1, 2, 70, 9, 33, 5, 1),
+        (3, 4, 1, 3, 2, 7, 2),
+    ):
+        x = rng.standard_normal((n, c, h, w), dtype=np.float32).astype(np.float16)
+        filters = rng.standard_normal((c * each, 1, side, side), dtype=np.float32)
+        bias = rng.standard_normal(c * each, dtype=np.float32)
+        padding = tuple(tuple(int(v) for v in rng.integers(0, side, 2)) for _ in range(2))
+        options: dict[str, Any] = {"stride": stride, "padding": padding, "groups": c, "relu": side == 5}
+        wanted = convolution.conv2d(x.astype(np.float32), filters, bias, **options)
+        gaps = np.zeros((n, c + 1, h + 2, w + 3), np.float16)[:, 1:, 1:-1, 2:-1]
+        gaps[...] = x
+        for threads in (1, 3):
+            with hc.use(isa=isa, threads=threads):
+                for image in (x, x.astype(np.float32), x.astype(np.float64), gaps, gaps.astype(np.float32)):
+                    assert same_bits(hc.conv2d(image, filters, bias, algorithm="planes", **options), wanted)
+                turned = np.ascontiguousarray(filters[..., ::-1, ::-1])[..., ::-1, ::-1]
+                assert same_bits(hc.conv2d(x, turned, bias, algorithm="planes", **options), wanted)

@@ -324,3 +324,26 @@ def test_no_images_have_no_answers(activations: Any) -> None:
             assert found.shape == (0, 8, 6, 6)
     net = hc.zoo.digits()
     assert net.forward(net.weights, net.test_x[:0], activations).shape == (0, 10)
+
+
+@pytest.mark.parametrize("fmt", PATTERNS)
+def test_short_runs_of_a_pattern_are_expanded_together(fmt: str) -> None:
+    """The taps of filters of few channels are runs of a pattern; values of float64 are expanded in another way."""
+    rng = np.random.default_rng(5)
+    for shape in ((130, 1, 3, 3), (40, 1, 7, 7), (7, 3, 5, 5), (3, 63, 4, 5), (2, 1, 40, 40)):
+        q = hc.quantize(rng.standard_normal(shape, dtype=np.float32), fmt, axis=(2, 3, 1))
+        assert same_bits(q.dequantize(), q.dequantize(np.float64).astype(np.float32)), shape
+        x = rng.standard_normal((1, shape[0], 9, 9), dtype=np.float32)
+        if shape[1] == 1 and shape[2] < 9:
+            found = hc.conv2d(x, q, groups=shape[0])
+            assert same_bits(found, hc.conv2d(x, q.dequantize(), groups=shape[0], accuracy="strict")), shape
+
+
+def test_every_float16_is_read_as_the_float32_of_equal_value() -> None:
+    half, one = np.arange(1 << 16, dtype=np.uint16).view(np.float16), np.ones((256, 1, 1, 1), np.float32)
+    odd = np.empty(2 * half.size + 1, np.uint8)[1:].view(np.float16)  # not at a multiple of two bytes
+    odd[:] = half
+    wanted = np.where(np.isnan(half), np.float32(np.nan), half.astype(np.float32)).reshape(1, 16, 16, 256) + 0
+    for values in (half, odd):
+        found = hc.conv2d(values.reshape(1, 16, 16, 256), one, groups=256, layout="NHWC", algorithm="depthwise")
+        assert same_bits(np.where(np.isnan(found), np.float32(np.nan), found), wanted)

@@ -33,15 +33,15 @@ typedef void hc_depthwise3_f32_fn(int stride, int down, int across, const float 
                                   int64_t ld, int64_t count, float *c, int64_t c_row, int64_t ldc, const float *bias,
                                   bool relu);
 
-/* plane_gradient_f32: the gradient for a plane of pixels of windows with stride 2: c[i * width + j] = fmaf chain from +0 over
- * taps r and s descending, of those with even i + top - r and j + left - s, of dy((i + top - r) / 2, (j + left - s) / 2) *
- * w[r * side[1] + s], for i < height and j < width. dy is rows x columns, contiguous, and 0 outside. side is at most
- * HC_GRADIENT_SIDE. `work` has hc_plane_gradient_work floats. */
-enum { HC_GRADIENT_SIDE = 7 };
+/* plane_gradient_f32: gradients for planes of pixels of windows with stride 2, planes one after the other: c[i * width + j] =
+ * fmaf chain from +0 over taps r and s descending, of those with even i + top - r and j + left - s, of dy((i + top - r) / 2,
+ * (j + left - s) / 2) * w[r * side[1] + s], for i < height and j < width. dy is rows x columns and 0 outside. side is at
+ * most HC_GRADIENT_SIDE. `work` has hc_plane_gradient_work floats. */
+enum { HC_GRADIENT_SIDE = 7, HC_PLANE_LANES = 16 };
 typedef struct {
     const float *dy, *w;
     float *c, *work;
-    int64_t rows, columns, height, width, top, left;
+    int64_t planes, rows, columns, height, width, top, left;
     int side[2];
 } hc_plane_gradient;
 typedef void hc_plane_gradient_f32_fn(const hc_plane_gradient *plane);
@@ -50,8 +50,19 @@ static inline int64_t hc_plane_gradient_row(int64_t columns, int64_t width, int6
     enum { MOST_LANES = 16 };
     return HC_GRADIENT_SIDE + hc_max(columns, (width + left) / 2 + 2) + 2 * MOST_LANES;
 }
-static inline int64_t hc_plane_gradient_work(int64_t rows, int64_t columns, int64_t width, int64_t left) {
-    return (rows + 3) * hc_plane_gradient_row(columns, width, left);
+/* Where pairs of rows are computed: floats of a row of dy with the zeros before the next one, and rows. */
+static inline int64_t hc_gradient_pitch(const hc_plane_gradient *p) {
+    const int64_t needed = (p->left + 1) / 2 + (p->width + 1) / 2;
+    return hc_round_up(hc_max(needed, hc_min(p->columns, needed) + p->side[1] / 2), HC_PLANE_LANES);
+}
+static inline int64_t hc_gradient_rows(const hc_plane_gradient *p) {
+    enum { PAIRS = 2 };
+    return hc_round_up((p->height + 1) / 2, PAIRS) + (p->side[0] + 1) / 2 - 1;
+}
+static inline int64_t hc_plane_gradient_work(const hc_plane_gradient *p) {
+    enum { ENDS = 4 * HC_PLANE_LANES };
+    return hc_max((p->rows + 3) * hc_plane_gradient_row(p->columns, p->width, p->left),
+                  2 * (hc_gradient_rows(p) * hc_gradient_pitch(p) + ENDS));
 }
 
 /* depthwise_line_f32:  c[q * ldc + j] = fmaf chain from +0 over taps (r, s), r < rows, s < side, ascending of x[r * pitch +
@@ -101,25 +112,30 @@ typedef void hc_planes_f32_fn(int64_t taps, const int64_t *tap, int64_t channels
                               const int64_t *w_step, int64_t filters, const hc_plane_block *block, int blocks,
                               bool some, int64_t ldc, const float *bias, bool relu);
 
-/* plane_f32:  c[p * c_row + q] = fmaf chain from +0 over taps (r, s) ascending of pixel (p * stride + r - top, q * stride +
- * s - left) * w[r * side + s], for p < down and q < across. Pixel (h, k) is x[h * row_step + k], and 0 outside of rows x
- * columns. Then, if it finishes, bias is added; relu, which finishes: values not above 0 become +0, NaN stays. side 3, 5
- * or 7, stride 1 or 2. `work` has hc_plane_work floats. */
+/* plane_f32:  for i < planes c[i * c_step + p * c_row + q] = fmaf chain from +0 over taps (r, s) ascending of pixel (p * stride
+ * + r - top, q * stride + s - left) * w[i * w_step + r * side + s], for p < down and q < across. Pixel (h, k) is x[i * x_step
+ * + h * row_step + k], and 0 outside of rows x columns; left is not negative. Then bias[i] is added unless bias is NULL; relu:
+ * values not above 0 become +0, NaN stays. side 3, 5 or 7, stride 1 or 2. `work` has hc_plane_work floats. */
 typedef struct {
-    const float *x, *w;
+    const float *x, *w, *bias;
     float *c, *work;
-    int64_t row_step, rows, columns, top, left, c_row, down, across;
+    int64_t planes, x_step, w_step, c_step, row_step, rows, columns, top, left, c_row, down, across;
     int side, stride;
-    float bias;
-    bool finishes, relu;
+    bool relu;
 } hc_plane;
 typedef void hc_plane_f32_fn(const hc_plane *plane);
-/* Rows are padded to blocks of outputs. */
-static inline int64_t hc_plane_work(int64_t down, int64_t across, int side, int stride) {
-    enum { DOWN = 8, ACROSS = 16, REACH = 8, MORE = 16 };
-    return (((down + DOWN - 1) / DOWN * DOWN - 1) * stride + side) * stride *
-               ((across + ACROSS - 1) / ACROSS * ACROSS + REACH) +
-           MORE;
+/* Floats of a row of pixels, or of its even or odd columns, and of the zeros before the next one. */
+static inline int64_t hc_plane_row(int64_t across, int64_t columns, int64_t left, int side, int stride) {
+    const int64_t needed = (across - 1) * stride + side - left, there = hc_max(0, hc_min(columns, needed));
+    return hc_round_up((there + hc_max(left, needed - there) + stride - 1) / stride + stride - 1, HC_PLANE_LANES);
+}
+/* Of two planes, whose rows are padded to blocks of outputs. */
+static inline int64_t hc_plane_work(const hc_plane *p, int side, int stride) {
+    enum { DOWN = 8 };
+    const int64_t row = hc_plane_row(p->across, p->columns, p->left, side, stride);
+    return 2 *
+           (hc_round_up(p->left, HC_PLANE_LANES) + ((hc_round_up(p->down, DOWN) - 1) * stride + side) * stride * row +
+            hc_round_up(p->left + side, HC_PLANE_LANES) + 2 * HC_PLANE_LANES);
 }
 
 /* largest_f32:  the maximum, as integers, of so_far and the bits of |x[i]|, i < n; the bits of a NaN are above those of

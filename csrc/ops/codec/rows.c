@@ -163,7 +163,7 @@ static void widen_halves(const uint16_t *restrict from, int64_t n, float *restri
     }
 }
 
-static void widen_run(const uint16_t *from, hc_dtype dtype, int64_t n, float *to) {
+void hc_widen_run(const uint16_t *from, hc_dtype dtype, int64_t n, float *to) {
     if (dtype == HC_F16)
         widen_halves(from, n, to);
     else
@@ -178,7 +178,8 @@ static void gather_halves(const hc_piece *piece, hc_dtype dtype, hc_pack_x32_fn 
         const int64_t columns = hc_min(SQUARE, piece->columns - c0);
         fetch_ahead(piece, c0);
         for (int64_t c = 0; c < columns; c++)
-            widen_run((const uint16_t *)(piece->array + (c0 + c) * piece->column_stride), dtype, piece->rows, lines[c]);
+            hc_widen_run((const uint16_t *)(piece->array + (c0 + c) * piece->column_stride), dtype, piece->rows,
+                         lines[c]);
         transpose(lines, sizeof *lines, (int)columns, piece->rows, values + c0, (int)piece->ld, 0);
     }
 }
@@ -198,8 +199,8 @@ static void gather_piece(const hc_piece *piece, hc_dtype dtype, hc_pack_x32_fn *
                    (size_t)(piece->columns * size));
     } else if (adjacent && ((uintptr_t)piece->array | (uintptr_t)piece->row_stride) % 2 == 0) {
         for (int64_t r = 0; r < piece->rows; r++)
-            widen_run((const uint16_t *)(piece->array + r * piece->row_stride), dtype, piece->columns,
-                      (float *)values + r * ld);
+            hc_widen_run((const uint16_t *)(piece->array + r * piece->row_stride), dtype, piece->columns,
+                         (float *)values + r * ld);
     } else if (across && dtype == HC_F32) {
         gather_floats(piece, transpose, values);
     } else if (across && dtype == HC_F64) {

@@ -35,4 +35,7 @@ void hc_rows_gather(const hc_row_view *view, uint32_t isa, int64_t first_row, in
 void hc_rows_scatter(const hc_row_view *view, uint32_t isa, int64_t first_row, int64_t rows, int64_t first_column,
                      int64_t columns, const void *values, int64_t ld);
 
+/* Adjacent values of float16 or bfloat16 as float32. */
+void hc_widen_run(const uint16_t *from, hc_dtype dtype, int64_t n, float *to);
+
 #endif

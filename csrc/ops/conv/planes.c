@@ -29,9 +29,10 @@ enum {
 typedef struct {
     const hc_convolution *conv;
     const hc_kernel *kernel;
-    /* one channel and a filter of 3, 5 or 7 a side: outputs are computed by hc_plane_f32, some rows at a time */
+    /* one channel and a filter of 3, 5 or 7 a side: outputs of some planes, or of rows of one, are computed by hc_plane_f32 */
     hc_plane_f32_fn *each;
-    int64_t rows;
+    int64_t rows, together;
+    int64_t converted_at; /* in private memory, pixels of other types than float32 */
     hc_planes planes;
     int64_t filters, columns; /* of a group */
     int64_t parts;            /* tasks of a band, each some of its filters */
@@ -60,22 +61,70 @@ static bool filters_lie(const hc_convolution *conv) {
             (s->group_channels > 1 || s->s == 1 || w->strides[3] == (int64_t)sizeof(float)));
 }
 
-/* True if plane_f32 computes these filters. *rows: the rows of outputs of a call, whose padded pixels are in L1. */
-static bool each_plane(const hc_convolution *conv, int64_t *rows) {
-    enum { FLOATS = 4096, MOST = 1 << 18, DOWN = 8 };
+/* The arguments of hc_plane_f32 for rows [row, row + down) of outputs, but for addresses and a number of planes. */
+static hc_plane plane_of(const hc_convolution *conv, int64_t row, int64_t down) {
+    const hc_conv_shape *s = &conv->shape;
+    const hc_window *window = conv->window;
+    return (hc_plane){.row_step = conv->x->strides[2] / (int64_t)sizeof(float),
+                      .rows = s->height,
+                      .columns = s->width,
+                      .top = window->pad_before[0] - row * window->stride[0],
+                      .left = window->pad_before[1],
+                      .c_row = conv->out->strides[2] / (int64_t)sizeof(float),
+                      .down = down,
+                      .across = s->out_width,
+                      .side = (int)s->r,
+                      .stride = (int)window->stride[0],
+                      .relu = conv->relu};
+}
+
+static int64_t plane_work(const hc_convolution *conv, int64_t down) {
+    const hc_plane plane = plane_of(conv, 0, down);
+    return hc_plane_work(&plane, plane.side, plane.stride);
+}
+
+/* The rows of the image that rows [row, row + down) of outputs need. */
+static int64_t rows_of(const hc_convolution *conv, int64_t row, int64_t down, int64_t *n) {
+    const hc_window *window = conv->window;
+    const int64_t begin = row * window->stride[0] - window->pad_before[0];
+    const int64_t first = hc_max(0, hc_min(begin, conv->shape.height));
+    *n = hc_max(0, hc_min(begin + (down - 1) * window->stride[0] + conv->shape.r, conv->shape.height) - first);
+    return first;
+}
+
+/* True if plane_f32 computes these filters: sets the rows of outputs and the planes of a call, whose pixels are in L1. */
+static bool each_plane(hc_planes_job *job) {
+    enum { FLOATS = 9 << 10, MOST = 1 << 19, DOWN = 8, TOGETHER_MOST = 64, TASKS = 4, CONVERTED = 16 << 10 };
+    const hc_convolution *conv = job->conv;
     const hc_conv_shape *s = &conv->shape;
     const hc_window *window = conv->window;
     const hc_view *x = conv->x;
-    const int side = (int)s->r, stride = (int)window->stride[0];
-    if (s->group_channels != 1 || s->r != s->s || (s->r != 3 && s->r != 5 && s->r != 7) || window->stride[0] > 2 ||
+    const int side = (int)s->r;
+    const bool floats = x->dtype == HC_F32;
+    if (s->group_channels != 1 || s->r != s->s || (side != 3 && side != 5 && side != 7) || window->stride[0] > 2 ||
         window->stride[1] != window->stride[0] || window->dilation[0] != 1 || window->dilation[1] != 1 ||
-        s->out_width > MOST || x->dtype != HC_F32 || (uintptr_t)x->data % sizeof(float) || !whole(x->strides[0]) ||
-        !whole(x->strides[1]) || !whole(x->strides[2]))
+        s->out_width > MOST ||
+        (floats && ((uintptr_t)x->data % sizeof(float) || !whole(x->strides[0]) || !whole(x->strides[1]) ||
+                    !whole(x->strides[2]))))
         return false;
-    *rows = DOWN;
-    while (*rows < s->out_height && hc_plane_work(*rows + DOWN, s->out_width, side, stride) <= FLOATS)
-        *rows += DOWN;
-    return hc_plane_work(*rows, s->out_width, side, stride) <= MOST;
+    job->rows = s->out_height;
+    while (job->rows > DOWN && plane_work(conv, job->rows) > FLOATS)
+        job->rows = hc_round_up(job->rows / 2, DOWN);
+    const int64_t work = plane_work(conv, job->rows);
+    int64_t needed; /* rows of an image */
+    rows_of(conv, 0, job->rows, &needed);
+    const int64_t pixels = hc_min(s->height, needed + window->pad_before[0]) * s->width;
+    const int64_t planes = s->n * s->filters / TASKS / conv->run->n_threads;
+    job->together = job->rows < s->out_height ? 1 : hc_max(1, hc_min(TOGETHER_MOST, planes));
+    if (!floats)
+        job->together = hc_max(1, hc_min(job->together, CONVERTED / hc_max(pixels, 1)));
+    if (job->filters > 1) /* of a plane */
+        job->together = hc_min(job->together, job->filters);
+    job->converted_at = hc_round_up(work * (int64_t)sizeof(float), HC_CACHE_LINE);
+    job->private_bytes = job->converted_at;
+    if (!floats)
+        job->private_bytes += hc_round_up(job->together * pixels * (int64_t)sizeof(float), HC_CACHE_LINE);
+    return work <= MOST && (floats || pixels <= MOST);
 }
 
 static hc_conv_work work_of(hc_planes_job *job, const hc_convolution *conv) {
@@ -95,18 +144,21 @@ static hc_conv_work work_of(hc_planes_job *job, const hc_convolution *conv) {
         job->w_step[2] = w->strides[1] / size;
     job->w = w && !job->packed ? w->data : NULL;
     job->at_once = hc_max(FEW_FILTERS, BAND_BYTES / size / job->columns / FEW_FILTERS * FEW_FILTERS);
-    if (each_plane(conv, &job->rows)) {
-        const int64_t floats = hc_plane_work(job->rows, s->out_width, (int)s->r, (int)conv->window->stride[0]);
-        const double outputs = (double)s->n * (double)(s->out_height * hc_round_up(s->out_width, p->lanes));
+    if (each_plane(job)) {
+        enum { DOWN = 8, WIDE = 7 };
+        const double planes = (double)s->n * (double)s->filters;
+        const double outputs =
+            planes * (double)(hc_round_up(s->out_height, DOWN) * hc_round_up(s->out_width, p->lanes));
         job->each = HC_PICK(plane_f32, conv->run);
-        job->private_bytes = hc_round_up(floats * size, HC_CACHE_LINE);
-        /* Pixels are copied with their padding: 0.23 ns each, 117 ns a plane and 4.9 ns a row, where a product of a lane
-         * takes 0.0057. So the plan expects as much of the time as it does of `depthwise` (300 layers of 16 to 960 planes of
-         * 7 x 7 to 112 x 112, Zen 4 with 8 to 12 runnable processes, 2026-11). */
-        const double plane = 2340 + (conv->window->stride[0] == 2 ? 1040 : 0) + 98 * (double)s->out_height;
-        return (hc_conv_work){.products = 0.6 * outputs * (double)s->filters * (double)job->columns,
-                              .values =
-                                  (double)s->n * (double)s->filters * (4.5 * (double)(s->height * s->width) + plane),
+        /* Outputs of whole blocks: 0.028 ns a product, or 0.022 of 7 x 7 and of rows of one register, and 0.28 or 0.17 ns
+         * to split rows for stride 2, where the plan expects three fifths of the time of `depthwise` (16 to 960 planes of
+         * 7 x 7 to 112 x 112, Zen 4, AVX-512 and AVX2, 2026-11). */
+        const bool narrow = s->out_width <= p->lanes;
+        const double product = narrow ? 1.3 : s->r == WIDE ? 1.4 : 1.77;
+        const double half = conv->window->stride[0] == 2 ? (narrow ? 2 : 3.4) * outputs : 0;
+        const double read = conv->x->dtype == HC_F32 ? 0 : 2 * planes * (double)(s->height * s->width);
+        return (hc_conv_work){.products = product * outputs * (double)job->columns,
+                              .values = half + read + 60 * planes,
                               .bytes = n_threads * job->private_bytes};
     }
     const int64_t bands = hc_planes_bands(p);
@@ -283,35 +335,62 @@ static void band_task(void *context, int64_t task, int thread) {
                  (float *)(void *)(own + job->tile_at));
 }
 
-/* Some rows of outputs of one filter. */
+/* Planes of one image as float32, rows [first, first + rows) of each, one after the other. */
+static void convert_planes(const hc_view *x, const char *from, int64_t planes, int64_t step, int64_t first,
+                           int64_t rows, int64_t width, float *to) {
+    const int64_t size = hc_dtype_size(x->dtype);
+    const bool follow = x->strides[2] == width * size || rows == 1;
+    if (follow && (step == rows * width * size || planes == 1)) {
+        hc_read_floats(from + first * x->strides[2], x->dtype, size, planes * rows * width, to);
+        return;
+    }
+    for (int64_t i = 0; i < planes; i++, from += step)
+        for (int64_t h = 0; h < rows; h += follow ? rows : 1, to += follow ? rows * width : width)
+            hc_read_floats(from + (first + h) * x->strides[2], x->dtype, size, follow ? rows * width : width, to);
+}
+
+/* Some rows of outputs of some filters of an image: of adjacent groups, or of one group. */
 static void each_task(void *context, int64_t task, int thread) {
     const hc_planes_job *job = context;
     const hc_convolution *conv = job->conv;
     const hc_conv_shape *s = &conv->shape;
     const hc_view *x = conv->x, *out = conv->out;
     const int64_t strips = hc_ceil_div(s->out_height, job->rows), size = sizeof(float);
-    const int64_t row = task % strips * job->rows, filter = task / strips % s->filters,
-                  image = task / strips / s->filters;
-    const hc_plane plane = {.x = (const float *)(const void *)((const char *)x->data + image * x->strides[0] +
-                                                               filter / job->filters * x->strides[1]),
-                            .w = job->w + filter * job->w_step[0],
-                            .c = (float *)(void *)((char *)out->data + image * out->strides[0] +
-                                                   filter * out->strides[1] + row * out->strides[2]),
-                            .work = (float *)(void *)(job->private_memory + thread * job->private_bytes),
-                            .row_step = x->strides[2] / size,
-                            .rows = s->height,
-                            .columns = s->width,
-                            .top = conv->window->pad_before[0] - row * conv->window->stride[0],
-                            .left = conv->window->pad_before[1],
-                            .c_row = out->strides[2] / size,
-                            .down = hc_min(job->rows, s->out_height - row),
-                            .across = s->out_width,
-                            .side = (int)s->r,
-                            .stride = (int)conv->window->stride[0],
-                            .bias = job->bias ? job->bias[filter] : -0.0f,
-                            .finishes = job->bias || conv->relu,
-                            .relu = conv->relu};
+    const int64_t unit = job->filters > 1 ? job->filters : s->filters, units = s->filters / unit;
+    const int64_t parts = hc_ceil_div(unit, job->together);
+    const int64_t row = task % strips * job->rows, part = task / strips % parts, image = task / strips / parts / units;
+    const int64_t filter = task / strips / parts % units * unit + part * job->together;
+    uint8_t *own = job->private_memory + thread * job->private_bytes;
+    hc_plane plane = plane_of(conv, row, hc_min(job->rows, s->out_height - row));
+    plane.planes = hc_min(job->together, unit - part * job->together);
+    plane.w = job->w + filter * job->w_step[0];
+    plane.w_step = job->w_step[0];
+    plane.bias = job->bias ? job->bias + filter : NULL;
+    plane.c = (float *)(void *)((char *)out->data + image * out->strides[0] + filter * out->strides[1] +
+                                row * out->strides[2]);
+    plane.c_step = out->strides[1] / size;
+    plane.work = (float *)(void *)own;
+    const char *from = (const char *)x->data + image * x->strides[0] + filter / job->filters * x->strides[1];
+    if (x->dtype == HC_F32) {
+        plane.x = (const float *)(const void *)from;
+        plane.x_step = job->filters > 1 ? 0 : x->strides[1] / size;
+    } else {
+        float *converted = (float *)(void *)(own + job->converted_at);
+        const int64_t first = rows_of(conv, row, plane.down, &plane.rows);
+        convert_planes(x, from, job->filters > 1 ? 1 : plane.planes, x->strides[1], first, plane.rows, s->width,
+                       converted);
+        plane.x = converted;
+        plane.x_step = job->filters > 1 ? 0 : plane.rows * s->width;
+        plane.row_step = s->width;
+        plane.top += first;
+    }
     job->each(&plane);
+}
+
+static int64_t each_tasks(const hc_planes_job *job) {
+    const hc_conv_shape *s = &job->conv->shape;
+    const int64_t unit = job->filters > 1 ? job->filters : s->filters;
+    return s->n * (s->filters / unit) * hc_ceil_div(unit, job->together) * hc_ceil_div(s->out_height, job->rows);
 }
 
 static hc_filter_form form_of(const hc_planes_job *job) {
@@ -366,7 +445,7 @@ hc_status hc_conv_planes_run(const hc_convolution *conv, hc_error *error) {
         hc_parallel(n_threads, hc_ceil_div(s->filters, TOGETHER), pack_task, &job);
     }
     if (job.each)
-        hc_parallel(n_threads, s->n * s->filters * hc_ceil_div(s->out_height, job.rows), each_task, &job);
+        hc_parallel(n_threads, each_tasks(&job), each_task, &job);
     else
         hc_parallel(n_threads, hc_planes_bands(&job.planes) * job.parts, band_task, &job);
     hc_free_aligned(memory);

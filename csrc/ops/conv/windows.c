@@ -36,6 +36,11 @@ hc_source hc_filter_source(const hc_convolution *conv, int64_t first, int64_t fi
                                             .n_column_dims = 3,
                                             .column_shape = {s->r, s->s, s->group_channels},
                                             .column_stride = {v->strides[2], v->strides[3], v->strides[1]}};
+        if (s->group_channels == 1 && v->strides[2] == s->s * v->strides[3]) { /* turned filters are one run as well */
+            const int64_t shape[3] = {1, 1, s->r * s->s}, stride[3] = {0, 0, v->strides[3]};
+            memcpy(context->dense.column_shape, shape, sizeof shape);
+            memcpy(context->dense.column_stride, stride, sizeof stride);
+        }
         hc_dense_source(&source, &context->dense);
     }
     return source;

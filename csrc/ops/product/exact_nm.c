@@ -34,12 +34,17 @@ static void range_task(void *context, int64_t task, int thread) {
         for (int64_t column = 0; column < job->columns; column += PIECE_COLUMNS) {
             const int64_t rows = hc_min(PIECE_ROWS, end - row);
             const int64_t columns = hc_min(PIECE_COLUMNS, job->columns - column);
-            if (job->kept)
+            const char *from = (const char *)piece;
+            int64_t step = PIECE_COLUMNS * sizeof *piece;
+            if (!job->kept && job->source->along)
+                from = job->source->along + row * job->source->along_stride + column * (int64_t)sizeof *piece,
+                step = job->source->along_stride;
+            else if (job->kept)
                 hc_packed_floats(job->source, row, rows, column, columns, piece, PIECE_COLUMNS);
             else
                 job->source->floats(job->source, row, rows, column, columns, piece, PIECE_COLUMNS);
             for (int64_t r = 0; r < rows; r++) {
-                memcpy(bits, piece + r * PIECE_COLUMNS, (size_t)columns * sizeof *bits);
+                memcpy(bits, from + r * step, (size_t)columns * sizeof *bits);
                 for (int64_t c = 0; c < columns; c++) { /* signed, because every instruction set has a signed minimum */
                     const int32_t magnitude = bits[c] & NONE, below = (magnitude - 1) & NONE;
                     most = magnitude > most ? magnitude : most;

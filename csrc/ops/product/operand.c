@@ -5,6 +5,7 @@
 #include "ops/product/sparse.h"
 
 #include "base/convert.h"
+#include "ops/codec/rows.h"
 
 #include <string.h>
 
@@ -28,16 +29,18 @@ static inline float read_float(const char *data, hc_dtype dtype) {
     }
 }
 
-/* Adjacent values of 16 bits: the compiler computes several at a time. */
-static void read_halves(const char *data, bool is_f16, int64_t count, float *restrict values) {
-    uint16_t bits;
-    for (int64_t i = 0; i < count && is_f16; i++) {
-        memcpy(&bits, data + i * (int64_t)sizeof bits, sizeof bits);
-        values[i] = hc_f16_to_f32(bits);
+/* Adjacent values of 16 bits, anywhere in memory. */
+static void read_halves(const char *data, hc_dtype dtype, int64_t count, float *restrict values) {
+    enum { PART = 256 };
+    uint16_t part[PART];
+    if ((uintptr_t)data % sizeof *part == 0) {
+        hc_widen_run((const uint16_t *)(const void *)data, dtype, count, values);
+        return;
     }
-    for (int64_t i = 0; i < count && !is_f16; i++) {
-        memcpy(&bits, data + i * (int64_t)sizeof bits, sizeof bits);
-        values[i] = hc_bf16_to_f32(bits);
+    for (int64_t i = 0; i < count; i += PART) {
+        const int64_t n = hc_min(PART, count - i);
+        memcpy(part, data + i * (int64_t)sizeof *part, (size_t)n * sizeof *part);
+        hc_widen_run(part, dtype, n, values + i);
     }
 }
 
@@ -48,7 +51,7 @@ void hc_read_floats(const char *data, hc_dtype dtype, int64_t stride, int64_t co
         for (int64_t i = 0; i < count; i++)
             memcpy(&values[i], data + i * stride, sizeof(float));
     else if (dtype != HC_F64 && stride == sizeof(uint16_t))
-        read_halves(data, dtype == HC_F16, count, values);
+        read_halves(data, dtype, count, values);
     else
         for (int64_t i = 0; i < count; i++)
             values[i] = read_float(data + i * stride, dtype);

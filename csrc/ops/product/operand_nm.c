@@ -54,9 +54,44 @@ static int64_t masks_of(const hc_packed_context *packed, const hc_sparse_masks *
     return hc_ceil_div(columns, 64);
 }
 
+/* Whole runs that are shorter than a piece, as the taps of filters of few channels: of several rows at a time. */
+static void short_runs(const hc_source *source, int64_t first_row, int64_t rows, int64_t first_run, int64_t runs,
+                       float *values, int64_t ld) {
+    const hc_packed_context *packed = source->context;
+    const hc_geometry *g = packed->geometry;
+    const int64_t n = packed->format->n, length = g->whole_length, padded = g->run_length / n * packed->format->m;
+    hc_expand_fn *const spread = HC_PICK(expand_x32, packed->run);
+    float kept[KEPT], whole[KEPT + 64];
+    uint64_t masks[KEPT / 64 + 1];
+    hc_sparse_masks line;
+    hc_sparse_masks_init(&line, packed->run, packed->format->n, packed->format->m);
+    for (int64_t run = 0, some; run < runs; run += some) {
+        some = hc_min(runs - run, PIECE / padded);
+        const int64_t first = (first_run + run) * g->run_length, n_kept = some * g->run_length;
+        const int64_t together = PIECE / (some * padded);
+        for (int64_t r = 0; r < rows; r++) {
+            if (r % together == 0)
+                hc_packed_floats(source, first_row + r, hc_min(together, rows - r), first, n_kept, kept, n_kept);
+            hc_sparse_masks_of(&line, hc_part(packed->components, HC_METADATA, packed->first_row + first_row + r),
+                               g->columns, first / n, some * padded, masks);
+            spread(hc_ceil_div(some * padded, 64), masks, kept + r % together * n_kept, whole);
+            float *to = values + r * ld + run * length;
+            for (int64_t i = 0; i < some; i++)
+                for (int64_t j = 0; j < length; j++)
+                    to[i * length + j] = whole[i * padded + j];
+        }
+    }
+}
+
 void hc_sparse_floats(const hc_source *source, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
                       float *values, int64_t ld) {
+    enum { SHORT = 64 };
     const hc_packed_context *packed = source->context;
+    const int64_t length = packed->geometry->whole_length;
+    if (length > 0 && length < SHORT && first_column % length == 0 && columns % length == 0) {
+        short_runs(source, first_row, rows, first_column / length, columns / length, values, ld);
+        return;
+    }
     hc_expand_fn *const spread = HC_PICK(expand_x32, packed->run);
     float kept[KEPT], whole[KEPT + 64];
     uint64_t masks[KEPT / 64 + 1];

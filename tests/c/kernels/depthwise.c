@@ -408,13 +408,14 @@ void check_depthwise_wide_s8(const hc_kernel *kernel) {
     depthwise_wide_case(kernel, 5, 1, kernel->mr, 8, 64, ANY, ANY);
 }
 
-static void plane_gradient_case(const hc_kernel *kernel, int64_t rows, int64_t columns, int64_t height, int64_t width,
-                                int64_t top, int64_t left, int down, int across, float_kind kind) {
-    begin("%" D " x %" D " to %" D " x %" D ", %d x %d taps, from %" D " %" D ", %s", rows, columns, height, width,
-          down, across, top, left, float_kind_name(kind));
-    hc_plane_gradient p = {.dy = floats(rows * columns, kind),
-                           .w = floats(down * across, kind),
-                           .work = floats(hc_plane_gradient_work(rows, columns, width, left), kind),
+static void plane_gradient_case(const hc_kernel *kernel, int64_t planes, int64_t rows, int64_t columns, int64_t height,
+                                int64_t width, int64_t top, int64_t left, int down, int across, float_kind kind) {
+    begin("%" D " of %" D " x %" D " to %" D " x %" D ", %d x %d taps, from %" D " %" D ", %s", planes, rows, columns,
+          height, width, down, across, top, left, float_kind_name(kind));
+    const int64_t values = planes * height * width;
+    hc_plane_gradient p = {.dy = floats(planes * rows * columns, kind),
+                           .w = floats(planes * down * across, kind),
+                           .planes = planes,
                            .rows = rows,
                            .columns = columns,
                            .height = height,
@@ -422,31 +423,38 @@ static void plane_gradient_case(const hc_kernel *kernel, int64_t rows, int64_t c
                            .top = top,
                            .left = left,
                            .side = {down, across}};
-    float *wanted = floats(height * width + 1, kind), *got = copy_of(wanted, height * width + 1, 4);
-    for (int64_t i = 0; i < height * width; i++) {
+    p.work = floats(hc_plane_gradient_work(&p), kind);
+    float *wanted = floats(values + 1, kind), *got = copy_of(wanted, values + 1, 4);
+    for (int64_t at = 0; at < values; at++) {
+        const int64_t number = at / width / height, i = at / width % height;
+        const float *dy = p.dy + number * rows * columns, *w = p.w + number * down * across;
         float sum = 0;
         for (int tap = down * across - 1; tap >= 0; tap--) {
-            const int64_t u = i / width + top - tap / across, v = i % width + left - tap % across;
+            const int64_t u = i + top - tap / across, v = at % width + left - tap % across;
             if (u % 2 == 0 && v % 2 == 0)
-                sum = fmaf(u >= 0 && u / 2 < rows && v >= 0 && v / 2 < columns ? p.dy[u / 2 * columns + v / 2] : 0.0f,
-                           p.w[tap], sum);
+                sum = fmaf(u >= 0 && u / 2 < rows && v >= 0 && v / 2 < columns ? dy[u / 2 * columns + v / 2] : 0.0f,
+                           w[tap], sum);
         }
-        wanted[i] = sum;
+        wanted[at] = sum;
     }
     p.c = got;
     kernel->fn.plane_gradient_f32(&p);
-    same("c", F32, got, wanted, height * width + 1);
+    same("c", F32, got, wanted, values + 1);
     BENCH(hc_plane_gradient_f32_scalar(&p), kernel->fn.plane_gradient_f32(&p));
 }
 
 void check_plane_gradient_f32(const hc_kernel *kernel) {
     for (int64_t width = 1; width < 40; width++)
         for (int side = 1; side <= HC_GRADIENT_SIDE; side++) {
-            const int other = 1 + (int)draw_below(HC_GRADIENT_SIDE);
+            const int other = side == 3 || side == 5 ? side : 1 + (int)draw_below(HC_GRADIENT_SIDE);
             const int64_t height = 1 + draw_below(7), top = draw_below(9), left = draw_below(9);
-            plane_gradient_case(kernel, 1 + draw_below(5), 1 + draw_below(24), height, width, top, left, side, other,
-                                (float_kind)draw_below(N_FLOAT_KINDS));
+            plane_gradient_case(kernel, 1 + draw_below(3), 1 + draw_below(5), 1 + draw_below(24), height, width, top,
+                                left, side, other, (float_kind)draw_below(N_FLOAT_KINDS));
         }
+    for (int side = 3; side <= 5; side += 2)
+        for (int odd = 0; odd < 4; odd++)
+            FOR_EACH(int64_t, width, 7, 14, 31, 32, 34, 66, 67)
+    plane_gradient_case(kernel, 2, 9, *width / 2 + 1, 17, *width, odd / 2, odd % 2 + side / 2, side, side, PLAIN);
     usual();
-    plane_gradient_case(kernel, 28, 28, 56, 56, 1, 1, 3, 3, PLAIN);
+    plane_gradient_case(kernel, 8, 28, 28, 56, 56, 1, 1, 3, 3, PLAIN);
 }

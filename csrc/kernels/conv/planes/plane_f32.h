@@ -1,180 +1,221 @@
-/* One plane of an image by one filter, with adjacent outputs in lanes. Rows are copied with their padding, those of even
- * and odd columns one after the other if the stride is 2. Then blocks of outputs are in registers, `down` rows of `across`
- * registers, and each register of pixels is loaded once for all rows of outputs that it belongs to. Included after a header
- * of base/lanes/. */
+/* Planes of images by one filter each, with adjacent outputs in lanes. The rows of a plane are copied, with zeros between them;
+ * with stride 2 the even columns of a row and then the odd ones. Every row begins at a whole register, and the rows of the next
+ * plane are copied before the current one is read: loads of values that are still on their way to the cache would wait. Then
+ * blocks of outputs are in registers, `down` rows of `across` registers, and each register of pixels is loaded once for all
+ * rows of outputs that it belongs to. Included after a header of base/lanes/ and REGISTER, which names a register of lanes. */
 #include "kernels/kernel.h"
 
-#include <string.h>
-
 #define INLINE __attribute__((always_inline)) static inline
+/* The compiler forgets what it knows about a pointer. */
+#define HIDE(pointer) __asm__ volatile("" : "+r"(pointer))
 
-enum { MOST_DOWN = 8, MOST_ACROSS = 2 };
+/* KEPT: the largest side of a filter whose values are in registers, which are 32. */
+enum { MOST_SIDE = 7, MOST_DOWN = 8, MOST_ACROSS = 2, KEPT = LANES == 8 ? 0 : 3 };
 
-/* n floats, without stores of a part of a register, which are slow. */
-INLINE void copy(const float *from, int64_t n, float *to) {
-    enum { FOUR = 4 };
+/* How a plane lies in `work`: floats from a row to the next, and from the even columns of a row to the odd ones; the first
+ * pixel; the pixels of a row that are read; from the first pixel of a row to that of a tap of output 0. */
+typedef struct {
+    int64_t pitch, odd, first, there, at[MOST_SIDE];
+} plane_place;
+
+INLINE plane_place place_of(const int side, const int stride, const hc_plane *p) {
+    const int64_t needed = (p->across - 1) * stride + side - p->left;
+    plane_place place = {.there = hc_max(0, hc_min(p->columns, needed))};
+    place.odd = hc_plane_row(p->across, p->columns, p->left, side, stride);
+    place.pitch = place.odd * stride;
+    place.first = hc_round_up(p->left, HC_PLANE_LANES);
+    for (int s = 0; s < side; s++) {
+        const int64_t d = s - p->left;
+        place.at[s] = stride == 1 ? d : (d & 1) * place.odd + (d - (d & 1)) / 2;
+    }
+    return place;
+}
+
+INLINE void zero(float *to, int64_t n) {
+    for (int64_t i = 0; i < n; i += LANES, to += LANES) {
+        HIDE(to); /* otherwise few zeros are a call of memset */
+        lanes_store(to, lanes_of(0));
+    }
+}
+
+/* n floats, then zeros up to `all`, which is a multiple of LANES. */
+INLINE void copy(const float *from, int64_t n, int64_t all, float *to) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
         lanes_store(to + i, lanes_load(from + i));
-    if (i < n && n > LANES) {
-        lanes_store(to + n - LANES, lanes_load(from + n - LANES));
-        return;
+    if (i < n) {
+        lanes_store(to + i, lanes_load_some(from + i, n - i));
+        i += LANES;
     }
-    for (; i + FOUR <= n; i += FOUR)
-        memcpy(to + i, from + i, FOUR * sizeof *to);
-    for (; i < n; i++)
-        to[i] = from[i];
+    zero(to + i, all - i);
 }
 
-/* Every second one of them. */
-INLINE void copy_half(const float *from, int64_t n, float *to) {
+/* The even ones of n floats, and `all` floats further the odd ones, each with zeros up to `all`. */
+INLINE void split(const float *from, int64_t n, int64_t all, float *to) {
     int64_t i = 0;
-    for (; i + LANES < n; i += LANES)
-        lanes_store(to + i, lanes_even(lanes_load(from + 2 * i), lanes_load(from + 2 * i + LANES)));
-    if (i > 0) { /* up to the last one, which may be the end of memory */
-        const float *last = from + 2 * (n - LANES) - 1;
-        lanes_store(to + n - LANES, lanes_odd(lanes_load(last), lanes_load(last + LANES)));
+    for (; 2 * (i + LANES) <= n; i += LANES) {
+        const lanes a = lanes_load(from + 2 * i), b = lanes_load(from + 2 * i + LANES);
+        lanes_store(to + i, lanes_even(a, b));
+        lanes_store(to + all + i, lanes_odd(a, b));
+    }
+    if (2 * i < n) {
+        const int64_t left = n - 2 * i;
+        const lanes a = left >= LANES ? lanes_load(from + 2 * i) : lanes_load_some(from + 2 * i, left);
+        const lanes b = left > LANES ? lanes_load_some(from + 2 * i + LANES, left - LANES) : lanes_of(0);
+        lanes_store(to + i, lanes_even(a, b));
+        lanes_store(to + all + i, lanes_odd(a, b));
+        i += LANES;
+    }
+    zero(to + i, all - i);
+    zero(to + all + i, all - i);
+}
+
+/* The same of rows that fit into one register for each half. */
+INLINE void copy_short(const int stride, const float *from, int64_t row_step, int64_t n, int64_t rows, float *to) {
+    const int64_t first = hc_min(n, LANES), second = n - first;
+    for (int64_t h = 0; h < rows; h++, from += row_step, to += stride * LANES) {
+        const lanes a = lanes_load_some(from, first);
+        if (stride == 1) {
+            lanes_store(to, a);
+            continue;
+        }
+        const lanes b = lanes_load_some(from + first, second);
+        lanes_store(to, lanes_even(a, b));
+        lanes_store(to + LANES, lanes_odd(a, b));
+    }
+}
+
+/* The rows of a plane that its outputs need. */
+INLINE void copy_plane(const int side, const int stride, const hc_plane *p, const plane_place *place, int64_t number,
+                       float *to) {
+    const int64_t rows = (p->down - 1) * stride + side, first = hc_max(0, hc_min(p->top, rows));
+    const int64_t end = hc_max(first, hc_min(p->top + p->rows, rows));
+    const float *from = p->x + number * p->x_step + (first - p->top) * p->row_step;
+    zero(to, first * place->pitch);
+    zero(to + end * place->pitch, (rows - end) * place->pitch);
+    to += first * place->pitch;
+    if (place->odd == LANES && place->there > 0) {
+        copy_short(stride, from, p->row_step, place->there, end - first, to);
         return;
     }
-    for (; i < n; i++)
-        to[i] = from[2 * i];
+    for (int64_t h = first; h < end; h++, to += place->pitch, from += p->row_step)
+        if (stride == 1)
+            copy(from, place->there, place->odd, to);
+        else
+            split(from, place->there, place->odd, to);
 }
 
-/* At least n zeros, up to the next multiple of LANES. */
-INLINE void zero(float *to, int64_t n) {
-    for (int64_t i = 0; i < n; i += LANES)
-        lanes_store(to + i, lanes_of(0));
-}
-
-/* The columns of a padded row that belong to a phase: zeros before `begin` and from `end` to `size`. */
-typedef struct {
-    int64_t begin, end, size, first; /* of x: column of `begin` */
-} phase_of;
-
-INLINE phase_of columns_of(const hc_plane *p, int64_t phase) {
-    const int64_t stride = p->stride, size = p->across + (p->side - 1 - phase) / stride;
-    const int64_t before = p->left > phase ? (p->left - phase + stride - 1) / stride : 0;
-    const int64_t first = before * stride + phase - p->left;
-    const int64_t there = first < p->columns ? (p->columns - first + stride - 1) / stride : 0;
-    const int64_t begin = before < size ? before : size;
-    return (phase_of){begin, there < size - begin ? begin + there : size, size, first};
-}
-
-/* The rows of the padded plane that outputs need, `half` floats apart with stride 1 and twice as many with stride 2. */
-INLINE void copy_rows(const int stride, const hc_plane *p, int64_t half) {
-    const phase_of phases[2] = {columns_of(p, 0), columns_of(p, 1)};
-    const int64_t rows = (p->down - 1) * stride + p->side;
-    float *to = p->work;
-    for (int64_t h = 0; h < rows; h++)
-        for (int phase = 0; phase < stride; phase++, to += half) {
-            const phase_of *of = phases + phase;
-            const int64_t row = h - p->top, begin = of->begin, n = of->end - begin;
-            if (row < 0 || row >= p->rows) {
-                zero(to, of->size);
-                continue;
-            }
-            zero(to, begin);
-            if (n > 0) {
-                const float *from = p->x + row * p->row_step + of->first;
-                if (stride == 1)
-                    copy(from, n, to + begin);
-                else
-                    copy_half(from, n, to + begin);
-            }
-            zero(to + of->end, of->size - of->end);
-        }
-}
-
-/* Outputs of `down` rows x `across` registers, of which the second begins `second` outputs later and `rows` are stored; x:
- * the first pixel of the first one. */
-INLINE void block(const int side, const int stride, const int down, const int across, const hc_plane *p, const float *x,
-                  int64_t pitch, int64_t rows, int64_t second, float *c) {
-    lanes sum[MOST_DOWN][MOST_ACROSS];
-    const int64_t half = pitch / stride;
-    const float *w = p->w;
+/* Plane `number` of results: the outputs of `down` rows x `across` registers from output q of row i on, of which the second
+ * register begins `second` outputs later, and of which rows and outputs beyond the last ones are not stored. x: the pixels. */
+INLINE void block(const int side, const int stride, const int down, const int across, const hc_plane *p,
+                  const plane_place *place, int64_t number, const float *x, int64_t i, int64_t q, int64_t second) {
+    const bool keeps = side <= KEPT;
+    lanes sum[MOST_DOWN][MOST_ACROSS], kept[9];
+    const float *w = p->w + number * p->w_step;
+    if (keeps)
+#pragma GCC unroll 9
+        for (int t = 0; t < 9; t++)
+            kept[t] = lanes_of(w[t]);
 #pragma GCC unroll 8
-    for (int i = 0; i < down; i++)
+    for (int r = 0; r < down; r++)
 #pragma GCC unroll 2
         for (int b = 0; b < across; b++)
-            sum[i][b] = lanes_of(0);
+            sum[r][b] = lanes_of(0);
+    x += i * stride * place->pitch + q;
 #pragma GCC unroll 32
-    for (int h = 0; h < (down - 1) * stride + side; h++, x += pitch)
-#pragma GCC unroll 3
+    for (int h = 0; h < (down - 1) * stride + side; h++, x += place->pitch) {
+        HIDE(x); /* otherwise the addresses of all rows are computed first, and kept in memory */
+#pragma GCC unroll 7
         for (int s = 0; s < side; s++) {
-            __asm__ volatile(
-                ""
-                : "+r"(w)); /* otherwise all values of the filter are kept, more than there are registers */
-            const float *from = stride == 1 ? x + s : x + s % 2 * half + s / 2;
+            if (!keeps)
+                HIDE(w); /* otherwise all values of the filter are kept, more than there are registers */
+            const float *from = x + place->at[s];
             lanes pixels[MOST_ACROSS];
 #pragma GCC unroll 2
-            for (int b = 0; b < across; b++)
+            for (int b = 0; b < across; b++) {
                 pixels[b] = lanes_load(from + b * second);
+                __asm__("" : REGISTER(pixels[b])); /* otherwise each product loads them */
+            }
 #pragma GCC unroll 8
-            for (int i = 0; i < down; i++) {
-                const int r = h - i * stride;
+            for (int d = 0; d < down; d++) {
+                const int r = h - d * stride;
                 if (r < 0 || r >= side)
                     continue;
-                const lanes value = lanes_of(w[r * side + s]);
+                const lanes value = keeps ? kept[r * 3 + s] : lanes_of(w[r * side + s]);
 #pragma GCC unroll 2
                 for (int b = 0; b < across; b++)
-                    sum[i][b] = lanes_fma(pixels[b], value, sum[i][b]);
+                    sum[d][b] = lanes_fma(pixels[b], value, sum[d][b]);
             }
         }
-    if (p->finishes) {
-        const lanes bias = lanes_of(p->bias);
+    }
+    if (p->bias || p->relu) {
+        const lanes bias = lanes_of(p->bias ? p->bias[number] : -0.0f);
 #pragma GCC unroll 8
-        for (int i = 0; i < down; i++)
+        for (int d = 0; d < down; d++)
 #pragma GCC unroll 2
             for (int b = 0; b < across; b++) {
-                sum[i][b] = lanes_add(sum[i][b], bias);
+                sum[d][b] = lanes_add(sum[d][b], bias);
                 if (p->relu)
-                    sum[i][b] = lanes_relu(sum[i][b]);
+                    sum[d][b] = lanes_relu(sum[d][b]);
             }
     }
+    float *to = p->c + number * p->c_step + i * p->c_row + q;
+    /* outputs beyond the end of a row are those of the next rows, which are stored later */
+    const int64_t left = p->c_row == p->across ? (p->down - i) * p->across : 0, some = p->across - q;
 #pragma GCC unroll 8
-    for (int i = 0; i < down; i++) {
-        if (i >= rows)
+    for (int d = 0; d < down; d++, to += p->c_row) {
+        if (i + d >= p->down)
             break;
-        float *to = c + i * p->c_row;
-        if (across == 1 && p->across < LANES) {
-            float own[LANES];
-            lanes_store(own, sum[i][0]);
-            copy(own, p->across, to);
+        if (across == 1 && some < LANES && left - d * p->across < LANES) {
+            lanes_store_some(to, sum[d][0], some);
             continue;
         }
 #pragma GCC unroll 2
         for (int b = 0; b < across; b++)
-            lanes_store(to + b * second, sum[i][b]);
+            lanes_store(to + b * second, sum[d][b]);
     }
 }
 
-/* All outputs. Few columns are one register of twice as many rows. The last register of a row ends with the row, and so
- * computes some outputs of the one before it again. */
-INLINE void plane(const int side, const int stride, const hc_plane *p) {
+/* All outputs of a plane. The last register of a row ends with the row, and so computes some outputs of the one before it
+ * again. */
+INLINE void plane(const int side, const int stride, const hc_plane *p, const plane_place *place, int64_t number,
+                  const float *x) {
     enum { DOWN = MOST_DOWN / 2 };
-    const int down = p->across <= LANES ? MOST_DOWN : DOWN;
-    const int64_t last = p->across - LANES, half = (p->across + LANES - 1) / LANES * LANES + 8, pitch = stride * half;
-    copy_rows(stride, p, half);
-    for (int64_t i = 0; i < p->down; i += down) {
-        const float *x = p->work + i * stride * pitch;
-        float *c = p->c + i * p->c_row;
-        const int64_t rows = p->down - i;
-        if (last <= 0) {
-            block(side, stride, MOST_DOWN, 1, p, x, pitch, rows, 0, c);
-            continue;
+    const int64_t last = p->across - LANES;
+    if (side <= KEPT || last <= 0) {
+        for (int64_t i = 0; i < p->down; i += MOST_DOWN) {
+            int64_t q = 0;
+            for (; q < last; q += LANES)
+                block(side, stride, MOST_DOWN, 1, p, place, number, x, i, q, 0);
+            block(side, stride, MOST_DOWN, 1, p, place, number, x, i, hc_max(last, 0), 0);
         }
+        return;
+    }
+    for (int64_t i = 0; i < p->down; i += DOWN) {
         int64_t q = 0;
-        for (; q < last; q += 2 * LANES) {
-            const int64_t second = q + LANES < last ? LANES : last - q;
-            block(side, stride, DOWN, 2, p, x + q, pitch, rows, second, c + q);
-        }
+        for (; q < last; q += 2 * LANES)
+            block(side, stride, DOWN, 2, p, place, number, x, i, q, hc_min(LANES, last - q));
         if (q < p->across)
-            block(side, stride, DOWN, 1, p, x + last, pitch, rows, 0, c + last);
+            block(side, stride, DOWN, 1, p, place, number, x, i, last, 0);
+    }
+}
+
+INLINE void planes(const int side, const int stride, const hc_plane *p) {
+    const plane_place place = place_of(side, stride, p);
+    const int64_t half = hc_plane_work(p, side, stride) / 2;
+    float *work[2] = {p->work + place.first, p->work + half + place.first};
+    zero(p->work, place.first);
+    zero(p->work + half, place.first);
+    copy_plane(side, stride, p, &place, 0, work[0]);
+    for (int64_t i = 0; i < p->planes; i++) {
+        if (i + 1 < p->planes)
+            copy_plane(side, stride, p, &place, i + 1, work[(i + 1) & 1]);
+        plane(side, stride, p, &place, i, work[i & 1]);
     }
 }
 
 #define HC_CASE(side, stride)                                                                                          \
-    __attribute__((noinline)) static void plane_##side##_##stride(const hc_plane *p) { plane(side, stride, p); }
+    __attribute__((noinline)) static void plane_##side##_##stride(const hc_plane *p) { planes(side, stride, p); }
 HC_CASE(3, 1)
 HC_CASE(3, 2)
 HC_CASE(5, 1)

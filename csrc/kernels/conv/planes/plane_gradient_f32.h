@@ -1,12 +1,14 @@
-/* The gradient for a plane of pixels of windows with stride 2: kernels/conv/conv.h. Even and odd columns of pixels meet
- * every second tap each, so that adjacent lanes of a sum read adjacent values of dy. Included after a header of
- * base/lanes/ and `beside`: to[0 .. 2 LANES) = a[0], b[0], a[1], b[1] and so on.
+/* The gradient for planes of pixels of windows with stride 2: kernels/conv/conv.h. Even and odd columns of pixels meet
+ * every second tap each, so that adjacent lanes of a sum read adjacent values of dy. Filters of 3 x 3 and 5 x 5 are in
+ * plane_gradient_pairs.h. Included after a header of base/lanes/, REGISTER of plane_gradient_pairs.h, and `beside`:
+ * to[0 .. 2 LANES) = a[0], b[0], a[1], b[1] and so on.
  */
 #include "kernels/kernel.h"
 
 #include <string.h>
 
 #define INLINE __attribute__((always_inline)) static inline
+#include "kernels/conv/planes/plane_gradient_pairs.h"
 
 enum { MOST_TAPS = (HC_GRADIENT_SIDE + 1) / 2 };
 
@@ -61,7 +63,7 @@ INLINE void row_of(const int even, const int odd, const gradient_columns *column
         some_pixels(even, odd, columns, rows, from, first, w_step, j / 2, left - j, to + j);
 }
 
-static void gradient_plane(const hc_plane_gradient *p) {
+static void any_plane(const hc_plane_gradient *p) {
     const int64_t row = hc_plane_gradient_row(p->columns, p->width, p->left), step = 2 * (int64_t)p->side[1];
     const gradient_columns columns = find_columns(p);
     memset(p->work, 0, (size_t)((p->rows + 1) * row) * sizeof *p->work);
@@ -86,5 +88,26 @@ static void gradient_plane(const hc_plane_gradient *p) {
             row_of(2, 3, &columns, rows, from, first, step, p->width, left, to);
         else
             row_of(columns.n[0], columns.n[1], &columns, rows, from, first, step, p->width, left, to);
+    }
+}
+
+static void gradient_planes(const hc_plane_gradient *p) {
+    enum { THREE = 3, FIVE = 5 };
+    const bool odd[2] = {p->top & 1, p->left & 1};
+    if (p->side[0] == p->side[1] && (p->side[0] == THREE || p->side[0] == FIVE)) {
+        (p->side[0] == THREE ? odd[0]   ? odd[1] ? pairs_3_1_1 : pairs_3_1_0
+                               : odd[1] ? pairs_3_0_1
+                                        : pairs_3_0_0
+         : odd[0]            ? odd[1] ? pairs_5_1_1 : pairs_5_1_0
+         : odd[1]            ? pairs_5_0_1
+                             : pairs_5_0_0)(p);
+        return;
+    }
+    hc_plane_gradient one = *p;
+    for (int64_t i = 0; i < p->planes; i++) {
+        any_plane(&one);
+        one.dy += p->rows * p->columns;
+        one.w += p->side[0] * p->side[1];
+        one.c += p->height * p->width;
     }
 }

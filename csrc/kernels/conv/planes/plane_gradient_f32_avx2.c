@@ -7,6 +7,7 @@ static inline void beside(lanes a, lanes b, float *to) {
     lanes_store(to + LANES, _mm256_permute2f128_ps(low, high, 0x31));
 }
 
+#define REGISTER(lanes) "+x"(lanes)
 #include "kernels/conv/planes/plane_gradient_f32.h"
 
-void hc_plane_gradient_f32_avx2(const hc_plane_gradient *plane) { gradient_plane(plane); }
+void hc_plane_gradient_f32_avx2(const hc_plane_gradient *plane) { gradient_planes(plane); }

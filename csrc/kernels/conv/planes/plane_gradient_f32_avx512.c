@@ -7,6 +7,7 @@ static inline void beside(lanes a, lanes b, float *to) {
     lanes_store(to + LANES, _mm512_permutex2var_ps(a, _mm512_add_epi32(low, _mm512_set1_epi32(8)), b));
 }
 
+#define REGISTER(lanes) "+v"(lanes)
 #include "kernels/conv/planes/plane_gradient_f32.h"
 
-void hc_plane_gradient_f32_avx512(const hc_plane_gradient *plane) { gradient_plane(plane); }
+void hc_plane_gradient_f32_avx512(const hc_plane_gradient *plane) { gradient_planes(plane); }

@@ -1,6 +1,6 @@
-/* Gradients for planes of pixels, each of one channel and one filter: a task is a plane of an image. hc.h states them.
+/* Gradients for planes of pixels, each of one channel and one filter: a task is some planes of an image. hc.h states them.
  *
- * Memory: for each thread a plane of gradients with zeros around it.
+ * Memory: for each thread two planes of gradients with zeros around them.
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
@@ -9,15 +9,18 @@
 typedef struct {
     hc_plane_gradient_f32_fn *kernel;
     hc_plane_gradient plane; /* of the first task */
-    int64_t channels, thread_floats;
+    int64_t channels, together, thread_floats;
 } planes_job;
 
 static void plane_task(void *context, int64_t task, int thread) {
     const planes_job *job = context;
+    const int64_t parts = hc_ceil_div(job->channels, job->together), channel = task % parts * job->together;
+    const int64_t first = task / parts * job->channels + channel;
     hc_plane_gradient plane = job->plane;
-    plane.dy += task * plane.rows * plane.columns;
-    plane.w += task % job->channels * plane.side[0] * plane.side[1];
-    plane.c += task * plane.height * plane.width;
+    plane.planes = hc_min(job->together, job->channels - channel);
+    plane.dy += first * plane.rows * plane.columns;
+    plane.w += channel * plane.side[0] * plane.side[1];
+    plane.c += first * plane.height * plane.width;
     plane.work += thread * job->thread_floats;
     job->kernel(&plane);
 }
@@ -63,10 +66,14 @@ hc_status hc_conv2d_gradient_planes(const hc_run *run, const hc_view *dy, const 
     const hc_status status = check(dy, w, window, dx, error);
     if (status != HC_OK || hc_values(dx) == 0)
         return status;
-    const int64_t tasks = dx->shape[0] * dx->shape[1];
+    enum { TOGETHER = 32, TASKS = 4 };
+    const int64_t each = hc_ceil_div(dx->shape[0] * dx->shape[1], TASKS * (int64_t)run->n_threads);
+    const int64_t together = hc_min(hc_min(each, TOGETHER), dx->shape[1]);
+    const int64_t tasks = dx->shape[0] * hc_ceil_div(dx->shape[1], together);
     const int n_threads = (int)hc_min(run->n_threads, tasks);
     planes_job job = {.kernel = HC_PICK(plane_gradient_f32, run),
                       .channels = dx->shape[1],
+                      .together = together,
                       .plane = {.dy = dy->data,
                                 .w = w->data,
                                 .c = dx->data,
@@ -77,9 +84,7 @@ hc_status hc_conv2d_gradient_planes(const hc_run *run, const hc_view *dy, const 
                                 .top = window->pad_before[0],
                                 .left = window->pad_before[1],
                                 .side = {(int)w->shape[2], (int)w->shape[3]}}};
-    const hc_plane_gradient *plane = &job.plane;
-    job.thread_floats =
-        hc_round_up(hc_plane_gradient_work(plane->rows, plane->columns, plane->width, plane->left), HC_CACHE_LINE / 4);
+    job.thread_floats = hc_round_up(hc_plane_gradient_work(&job.plane), HC_CACHE_LINE / 4);
     job.plane.work = hc_alloc_aligned(n_threads * job.thread_floats * (int64_t)sizeof(float));
     if (!job.plane.work)
         return hc_fail(error, HC_MEMORY, "conv2d_gradient: not enough memory");
