@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import tracemalloc
 from typing import Any
@@ -151,26 +152,30 @@ def test_large_results_begin_at_a_cache_line() -> None:
 
 
 def test_no_call_keeps_memory() -> None:
-    q = hc.quantize(W, "int8", axis=(2, 3, 1))
+    q, bad = hc.quantize(W, "int8", axis=(2, 3, 1)), np.full_like(X, np.nan)
+    held = [X, W, q, bad]
 
     def calls(n: int) -> None:
         for _ in range(n):
             hc.conv2d(X, W, padding=1)
             hc.conv2d(X, q, activations="int8")
-            with pytest.raises(ValueError, match="x has nan"):
-                hc.conv2d(np.full_like(X, np.nan), q, activations="int8")
 
     calls(3)
-    counts = [sys.getrefcount(one) for one in (X, W, q)]
+    gc.collect()
+    counts = [sys.getrefcount(one) for one in held]
     tracemalloc.start()
     try:
-        calls(3)
         before = tracemalloc.get_traced_memory()[0]
         calls(200)
+        gc.collect()
         assert tracemalloc.get_traced_memory()[0] - before < 100_000  # less than half of the results
     finally:
         tracemalloc.stop()
-    assert counts == [sys.getrefcount(one) for one in (X, W, q)]
+    for _ in range(20):
+        with pytest.raises(ValueError, match="x has nan"):
+            hc.conv2d(bad, q, activations="int8")
+    gc.collect()
+    assert counts == [sys.getrefcount(one) for one in held]
 
 
 def test_a_forced_path_and_one_order_reach_the_direct_path(direct: list[bool]) -> None:

@@ -78,11 +78,13 @@ static void copy_tile(const hc_gemm_job *p, const hc_tile_at *at, float *tile, b
 
 static void multiply_floats(const hc_gemm_job *p, const hc_tile_at *at) {
     const bool accumulate = p->kc.first > 0, is_full = at->rows == p->kernel->mr && at->columns == p->kernel->nr;
-    float own[MAX_TILE] = {0};
+    float own[MAX_TILE];
     int64_t ld = p->kernel->nr;
     float *tile = is_full ? tile_at(p, at, own, &ld) : own;
-    if (tile == own && accumulate)
+    if (tile == own && accumulate) {
+        memset(own, 0, (size_t)tile_size(p) * sizeof *own);
         copy_tile(p, at, own, false);
+    }
     p->kernel->fn.gemm_f32(p->kc.steps, (const float *)limb_of(at->a, at->a_panel, 0),
                            (const float *)limb_of(at->b, at->b_panel, 0), tile, ld, accumulate, (int)at->rows,
                            (int)at->columns);
