@@ -96,6 +96,18 @@ def test_each_output_is_one_chain_for_every_kernel_and_number_of_threads(seed: i
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("seed", range(24))
+def test_rows_a_page_apart_are_chains_too(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    stride = int(rng.choice((1023, 1024, 1025, 1031, 2047, 2048)))
+    m, n, k = int(rng.integers(1, 9)), int(rng.integers(1, 90)), int(rng.integers(200, stride + 1))
+    x, w = reals((m, k), seed), reals((n, stride), seed + 1)[:, stride - k :]
+    wanted = reference.matmul(x, w.T)
+    for isa in ("scalar", *(isa for isa in ("avx2", "avx512") if core.isa_mask(isa) & ~core.cpu_isa() == 0)):
+        with hc.use(isa=isa):
+            assert same_bits(hc.linear(x, w), wanted)
+
+
 @needs_blas
 @needs_avx512
 @pytest.mark.parametrize("core", ["Nehalem", "Haswell"])

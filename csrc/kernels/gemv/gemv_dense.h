@@ -8,6 +8,20 @@
 
 enum { LINE = 16 /* columns */, SUMS = 4, CHUNK = LINE * LANES };
 
+/* The last columns of a group. */
+INLINE void last_columns(int64_t steps, int64_t k, const float *const *rows, int n_vectors, const float *x, int64_t ldx,
+                         lanes *acc) {
+    lanes w[LANES];
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        w[i] = lanes_load_some(rows[i] + k, steps);
+    lanes_transpose(w);
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        for (int v = 0; i < steps && v < n_vectors; v++)
+            acc[v] = lanes_fma(lanes_of(x[v * ldx + k + i]), w[i], acc[v]);
+}
+
 /* LANES x n_groups rows; n_groups x n_vectors is at most SUMS. */
 INLINE void multiply(int64_t n, const float *const *rows, int n_groups, int n_vectors, const float *x, int64_t ldx,
                      float *out) {
@@ -25,10 +39,7 @@ INLINE void multiply(int64_t n, const float *const *rows, int n_groups, int n_ve
 #pragma GCC unroll 4
             for (int64_t from = k; from < k + LINE; from += LANES) {
                 lanes w[LANES];
-#pragma GCC unroll 16
-                for (int i = 0; i < LANES; i++)
-                    w[i] = lanes_load(rows[g * LANES + i] + from);
-                lanes_transpose(w);
+                lanes_load_columns(rows + g * LANES, from, w);
 #pragma GCC unroll 16
                 for (int i = 0; i < LANES; i++)
                     for (int v = 0; v < n_vectors; v++)
@@ -37,31 +48,28 @@ INLINE void multiply(int64_t n, const float *const *rows, int n_groups, int n_ve
             }
         }
     }
-    for (; k < n; k += LANES) {
-        const int64_t steps = hc_min(n - k, LANES);
+    for (; k < n; k += LANES)
 #pragma GCC unroll 4
-        for (int g = 0; g < n_groups; g++) {
-            lanes w[LANES];
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++)
-                w[i] = lanes_load_some(rows[g * LANES + i] + k, steps);
-            lanes_transpose(w);
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++)
-                for (int v = 0; i < steps && v < n_vectors; v++)
-                    acc[g * n_vectors + v] = lanes_fma(lanes_of(x[v * ldx + k + i]), w[i], acc[g * n_vectors + v]);
-        }
-    }
+        for (int g = 0; g < n_groups; g++)
+            last_columns(hc_min(n - k, LANES), k, rows + g * LANES, n_vectors, x, ldx, acc + g * n_vectors);
     for (int g = 0; g < n_groups; g++)
         for (int v = 0; v < n_vectors; v++)
             lanes_store(out + v * HC_GEMV_DENSE_ROWS + g * LANES, acc[g * n_vectors + v]);
 }
+
+#ifdef HC_STAGED
+#include HC_STAGED
+#endif
 
 /* As many groups at a time as there are rows and sums. */
 INLINE void multiply_rows(int64_t n, int n_rows, const float *const *rows, int n_vectors, const float *x, int64_t ldx,
                           float *out) {
     const int most = GROUPS < SUMS / n_vectors ? GROUPS : SUMS / n_vectors;
     int first = 0;
+#ifdef HC_STAGED
+    for (; is_staged(n, n_rows - first, rows + first); first += STAGED_ROWS)
+        multiply_staged(n, rows + first, n_vectors, x, ldx, out + first);
+#endif
     for (; first + most * LANES <= n_rows; first += most * LANES)
         multiply(n, rows + first, most, n_vectors, x, ldx, out + first);
     for (; most > 1 && first < n_rows; first += LANES)
