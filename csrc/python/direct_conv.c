@@ -119,6 +119,70 @@ static bool parse(hc_direct_conv *d, PyObject *const *args, hc_held *held) {
            (!d->has_bias || hc_bias_of(args[3], &d->bias, held));
 }
 
+/* All that the choice of an algorithm reads, for dense filters. Networks repeat their layers, and choosing takes as long
+ * as a layer of 8 x 8 filters. */
+typedef struct {
+    int64_t isa, n_threads, one_order, strict, has_bias, relu, x_type, w_type;
+    int64_t x[4], x_strides[4], w[4], w_strides[4], out[4], out_strides[4];
+    hc_window window;
+} hc_choice_key;
+
+typedef struct {
+    const char *algorithm; /* NULL: the place is empty */
+    hc_choice_key key;
+} hc_known_choice;
+
+enum { BITS_OF_PLACES = 5 };
+static _Thread_local hc_known_choice known_choices[1 << BITS_OF_PLACES];
+
+static hc_choice_key key_of(const hc_direct_conv *d, const hc_view *w, const hc_view *out) {
+    const hc_view *x = &d->side[0].view;
+    hc_choice_key key = {.isa = d->settings.run.isa,
+                         .n_threads = d->settings.run.n_threads,
+                         .one_order = d->settings.run.one_order,
+                         .strict = d->options.strict,
+                         .has_bias = d->has_bias,
+                         .relu = d->options.relu,
+                         .x_type = x->dtype,
+                         .w_type = w->dtype,
+                         .window = d->window};
+    const size_t four = 4 * sizeof(int64_t);
+    memcpy(key.x, x->shape, four), memcpy(key.x_strides, x->strides, four);
+    memcpy(key.w, w->shape, four), memcpy(key.w_strides, w->strides, four);
+    memcpy(key.out, out->shape, four), memcpy(key.out_strides, out->strides, four);
+    return key;
+}
+
+static hc_known_choice *place_of(const hc_choice_key *key) {
+    uint64_t hash = (uint64_t)(key->isa + key->window.stride[1] + key->window.groups);
+    for (int i = 0; i < 4; i++)
+        hash = hash * 31 + (uint64_t)(key->x[i] * 7 + key->w[i] * 5 + key->x_strides[i] * 3 + key->out[i]);
+    return &known_choices[(hash * 0x9e3779b97f4a7c15u) >> (64 - BITS_OF_PLACES)];
+}
+
+/* The algorithm that the core chooses for floats; NULL if it has to choose itself. It refuses a name that does not apply,
+ * so that a wrong one would change no bit. */
+static const char *known_algorithm(const hc_direct_conv *d, const hc_view *out) {
+    const hc_operand *w = &d->side[1].operand;
+    if (!w->dense || d->has_format || d->settings.run.path)
+        return NULL;
+    const hc_choice_key key = key_of(d, w->dense, out);
+    hc_known_choice *known = place_of(&key);
+    if (known->algorithm && memcmp(&known->key, &key, sizeof key) == 0)
+        return known->algorithm;
+    hc_error error;
+    hc_status status;
+    hc_conv_explanation found;
+    const char *name, *what;
+    double ratio;
+    HC_WITHOUT_GIL(hc_explain_conv2d(&d->settings.run, &d->side[0].view, w, d->has_bias ? &d->bias : NULL, &d->window,
+                                     &d->options, NULL, out, &found, &error));
+    if (status != HC_OK || !hc_conv_algorithm(found.chosen, &name, &what, &ratio))
+        return NULL;
+    *known = (hc_known_choice){name, key};
+    return name;
+}
+
 static PyObject *convolve(hc_direct_conv *d, PyObject *bias, PyObject *out_object) {
     int64_t shape[4];
     if (!shape_of(d, shape))
@@ -136,6 +200,13 @@ static PyObject *convolve(hc_direct_conv *d, PyObject *bias, PyObject *out_objec
     const double products =
         (double)(filters[1] * filters[2] * filters[3]) * (double)(shape[0] * shape[1]) * (double)(shape[2] * shape[3]);
     d->settings.run.n_threads = hc_threads_for(d->settings.run.n_threads, products);
+    if (!d->options.algorithm)
+        d->options.algorithm = known_algorithm(d, &out);
+    if (PyErr_Occurred()) { /* a signal */
+        d->stopped = true;
+        Py_DECREF(answer);
+        return NULL;
+    }
     hc_error error;
     hc_status status;
     HC_WITHOUT_GIL(hc_conv2d(&d->settings.run, &d->side[0].view, w, d->has_bias ? &d->bias : NULL, &d->window,

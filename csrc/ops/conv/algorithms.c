@@ -114,17 +114,18 @@ static const char *why_not(const hc_convolution *conv, const char *name, int *li
 
 static hc_status forced(const hc_convolution *conv, const char *wanted, int *chosen, hc_error *error) {
     char known[200] = "";
-    for (int i = 0, line; (line = line_of_name(i)) >= 0; i++) {
+    bool is_known = line_of(conv->order, wanted) >= 0; /* the short way */
+    for (int i = 0, line; !is_known && (line = line_of_name(i)) >= 0; i++) {
         const char *name = ALGORITHMS[line].name;
         strncat(known, i ? ", " : "", sizeof known - strlen(known) - 1);
         strncat(known, name, sizeof known - strlen(known) - 1);
-        if (strcmp(wanted, name) != 0)
-            continue;
-        const char *reason = why_not(conv, name, chosen);
-        return reason ? hc_fail(error, HC_VALUE, "conv2d: algorithm '%s' refuses this convolution: %s", name, reason)
-                      : HC_OK;
+        is_known = strcmp(wanted, name) == 0;
     }
-    return hc_fail(error, HC_VALUE, "conv2d: algorithm is '%s', expected 'auto' or one of %s", wanted, known);
+    if (!is_known)
+        return hc_fail(error, HC_VALUE, "conv2d: algorithm is '%s', expected 'auto' or one of %s", wanted, known);
+    const char *reason = why_not(conv, wanted, chosen);
+    return reason ? hc_fail(error, HC_VALUE, "conv2d: algorithm '%s' refuses this convolution: %s", wanted, reason)
+                  : HC_OK;
 }
 
 /* Packed filters keep the order of matmuls of packed arrays. The fastest algorithm depends on the number of images,
@@ -174,69 +175,12 @@ static int fastest(const hc_convolution *conv, double most, bool skips) {
     return conv->order == HC_CONV_FLOATS && ALGORITHMS[found].error == 1 ? fastest_of(conv, 1, skips, false) : found;
 }
 
-/* All that `fastest` reads of floats with dense filters. Networks repeat their layers, and choosing takes as long as a
- * layer of 8 x 8 filters. */
-typedef struct {
-    int64_t isa, n_threads, has_bias, relu, x_type, w_type;
-    int64_t x[4], x_strides[4], w[4], w_strides[4], out[4], out_strides[4];
-    hc_window window;
-    int64_t most; /* of errors */
-} hc_choice_key;
-
-typedef struct {
-    bool is_known;
-    int chosen;
-    hc_choice_key key;
-} hc_known_choice;
-
-enum { BITS_OF_PLACES = 5 };
-static _Thread_local hc_known_choice known_choices[1 << BITS_OF_PLACES];
-
-static bool is_whole(const hc_view *view) { return (uintptr_t)view->data % sizeof(float) == 0; }
-
-static bool key_of(const hc_convolution *conv, double most, hc_choice_key *key) {
-    const hc_view *x = conv->x, *w = conv->w->dense, *out = conv->out;
-    if (!w || conv->order != HC_CONV_FLOATS || conv->filters || !is_whole(x) || !is_whole(w) || !is_whole(out))
-        return false;
-    *key = (hc_choice_key){.isa = conv->run->isa,
-                           .n_threads = conv->run->n_threads,
-                           .has_bias = conv->bias != NULL,
-                           .relu = conv->relu,
-                           .x_type = x->dtype,
-                           .w_type = w->dtype,
-                           .window = *conv->window,
-                           .most = (int64_t)most};
-    const size_t four = 4 * sizeof(int64_t);
-    memcpy(key->x, x->shape, four), memcpy(key->x_strides, x->strides, four);
-    memcpy(key->w, w->shape, four), memcpy(key->w_strides, w->strides, four);
-    memcpy(key->out, out->shape, four), memcpy(key->out_strides, out->strides, four);
-    return true;
-}
-
-static hc_known_choice *place_of_choice(const hc_choice_key *key) {
-    uint64_t hash = (uint64_t)key->isa;
-    for (int i = 0; i < 4; i++)
-        hash = hash * 31 + (uint64_t)(key->x[i] * 7 + key->w[i] * 5 + key->x_strides[i] * 3 + key->out[i]);
-    hash += (uint64_t)(key->window.stride[1] + key->window.groups);
-    return &known_choices[(hash * 0x9e3779b97f4a7c15u) >> (64 - BITS_OF_PLACES)];
-}
-
-static int fastest_known(const hc_convolution *conv, double most) {
-    hc_choice_key key;
-    if (!key_of(conv, most, &key))
-        return fastest(conv, most, false);
-    hc_known_choice *known = place_of_choice(&key);
-    if (!known->is_known || memcmp(&known->key, &key, sizeof key) != 0)
-        *known = (hc_known_choice){true, fastest(conv, most, false), key};
-    return known->chosen;
-}
-
 /* If the run forces a path of matmuls, the convolution is computed as a matmul. */
 static hc_status choose(const hc_convolution *conv, const hc_conv_options *options, int *chosen, hc_error *error) {
     if (options && options->algorithm)
         return forced(conv, options->algorithm, chosen, error);
     const double most = most_error(conv, options);
-    *chosen = conv->run->path ? line_of(conv->order, "implicit") : fastest_known(conv, most);
+    *chosen = conv->run->path ? line_of(conv->order, "implicit") : fastest(conv, most, false);
     if (zeros_count(conv, &ALGORITHMS[*chosen]))
         *chosen = fastest(conv, most, true);
     return HC_OK;

@@ -93,7 +93,7 @@ static void multiply_task(void *context, int64_t task, int thread) {
         hc_pack_panel(&mine, &p->kc, p->streamed_first + (first_panel + panel) * mine.tile, panel,
                       p->scratch + thread * p->scratch_bytes);
     /* Rows of `out` in pieces of a tile would be read before they are written, if tiles end within lines. */
-    const bool row_by_row = p->k <= ROW_BY_ROW && p->shared == &p->b;
+    const bool row_by_row = p->k <= (p->kind == HC_ORDER_CHAIN ? ROW_BY_ROW : ROW_BY_ROW / 2) && p->shared == &p->b;
     const int64_t outer = row_by_row ? panels : to - from, inner = row_by_row ? to - from : panels;
     for (int64_t i = 0; i < outer; i++)
         for (int64_t j = 0; j < inner; j++)
