@@ -219,6 +219,23 @@ def direct(
     out: object,
     /,
 ) -> NDArray[np.float32] | None: ...
+def direct_conv2d(  # None: conv2d must be called
+    run: _Run,
+    x: object,
+    w: object,
+    bias: object,
+    stride: object,
+    padding: object,
+    dilation: object,
+    groups: object,
+    activations: _Format | None,
+    algorithm: object,
+    layout: object,
+    out: object,
+    relu: object,
+    accuracy: object,
+    /,
+) -> NDArray[np.float32] | None: ...
 def direct_types(*types: type) -> None: ...  # types of packed arrays that `direct` accepts
 def matmul_shape(name: str, a: tuple[int, ...], b: tuple[int, ...], /) -> tuple[int, ...]: ...
 

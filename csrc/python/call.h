@@ -47,6 +47,20 @@ typedef struct {
  * without an exception unless memory is exhausted. The operand points into the side. */
 bool hc_side_of(PyObject *object, bool is_b, bool turned, hc_side *side, hc_held *held);
 
+/* The same for an operand of more than two dimensions, as it is given. */
+bool hc_side_as_given(PyObject *object, hc_side *side, hc_held *held);
+
+/* A bias: a float32 array of one dimension. */
+bool hc_bias_of(PyObject *object, hc_view *bias, hc_held *held);
+
+/* The array of a result and its view: a new one, or `out` (not None) if it is plain, has this shape and does not overlap
+ * an input. Otherwise NULL, likewise. */
+PyObject *hc_answer_of(PyObject *out, int ndim, const int64_t *shape, const hc_side sides[2], PyObject *bias,
+                       hc_view *view);
+
+/* Clears an error that the general path will report. Errors of memory and interrupts stay. */
+void hc_forget(void);
+
 /* The packed array of an object of a known type, or NULL as above. */
 const hc_packed *hc_packed_of(PyObject *object, hc_held *held);
 

@@ -79,7 +79,7 @@ static void free_seen(PyObject *capsule) {
 }
 
 /* Clears an error that the general path will report. Errors of memory and interrupts stay. */
-static void forget(void) {
+void hc_forget(void) {
     if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception) && !PyErr_ExceptionMatches(PyExc_MemoryError))
         PyErr_Clear();
 }
@@ -109,7 +109,7 @@ static PyObject *look_at(PyObject *object) {
     }
     if (capsule && PyObject_SetAttr(object, seen_name, capsule) < 0)
         Py_CLEAR(capsule);
-    forget();
+    hc_forget();
     return capsule;
 }
 
@@ -121,7 +121,7 @@ static const hc_seen *seen_of(PyObject *object, hc_held *held) {
         if (!is_as_it_was(&seen->part[i]))
             seen = NULL;
     if (!seen) {
-        forget();
+        hc_forget();
         Py_XDECREF(capsule);
         capsule = look_at(object);
         seen = capsule ? PyCapsule_GetPointer(capsule, SEEN_CAPSULE) : NULL;
@@ -174,7 +174,7 @@ static void exchange(int64_t *pair) {
     pair[1] = first;
 }
 
-bool hc_side_of(PyObject *object, bool is_b, bool turned, hc_side *side, hc_held *held) {
+bool hc_side_as_given(PyObject *object, hc_side *side, hc_held *held) {
     side->operand = (hc_operand){0};
     side->seen = NULL;
     side->array = NULL;
@@ -184,11 +184,29 @@ bool hc_side_of(PyObject *object, bool is_b, bool turned, hc_side *side, hc_held
         side->array = is_far ? NULL : (PyArrayObject *)object;
         side->is_dense = true;
         if (is_far && !hc_parse_view(object, "x", &side->view, held)) {
-            forget();
+            hc_forget();
             return false;
         }
         if (!is_far)
             view_of(side->array, &side->view);
+        side->operand.dense = &side->view;
+        return hc_hold(held, object);
+    }
+    if (!is_packed_type(Py_TYPE(object)) || !(side->seen = seen_of(object, held)) ||
+        side->seen->held.device != held->device)
+        return false;
+    side->packed = side->seen->packed;
+    side->operand.packed = &side->packed;
+    for (int i = 0; i < side->packed.ndim; i++)
+        if (side->packed.shape[i] == 0)
+            return false;
+    return true;
+}
+
+bool hc_side_of(PyObject *object, bool is_b, bool turned, hc_side *side, hc_held *held) {
+    if (!hc_side_as_given(object, side, held))
+        return false;
+    if (side->is_dense) {
         if (turned && side->view.ndim != 2)
             return false;
         side->is_vector = side->view.ndim == 1;
@@ -198,13 +216,8 @@ bool hc_side_of(PyObject *object, bool is_b, bool turned, hc_side *side, hc_held
             exchange(side->view.shape);
             exchange(side->view.strides);
         }
-        side->operand.dense = &side->view;
-        return hc_hold(held, object);
+        return true;
     }
-    if (!is_packed_type(Py_TYPE(object)) || !(side->seen = seen_of(object, held)) ||
-        side->seen->held.device != held->device)
-        return false;
-    side->packed = side->seen->packed;
     hc_packed *packed = &side->packed;
     if (packed->ndim < 2 || packed->n_axes != 1 || (turned && packed->ndim != 2))
         return false;
@@ -212,10 +225,6 @@ bool hc_side_of(PyObject *object, bool is_b, bool turned, hc_side *side, hc_held
         exchange(packed->shape);
         packed->axes[0] = 1 - packed->axes[0];
     }
-    side->operand.packed = packed;
-    for (int i = 0; i < packed->ndim; i++)
-        if (packed->shape[i] == 0)
-            return false;
     return packed->axes[0] == packed->ndim - (is_b ? 2 : 1);
 }
 
@@ -245,11 +254,8 @@ static bool is_apart_from(PyArrayObject *out, const hc_side *side) {
     return true;
 }
 
-/* The array of the result: a new one, or `out` if it is plain, has the right shape and does not overlap an input. */
-static PyArrayObject *answer_of(PyObject *out, int ndim, const npy_intp *shape, const hc_side sides[2],
-                                PyObject *bias) {
-    if (out == Py_None)
-        return (PyArrayObject *)PyArray_SimpleNew(ndim, shape, NPY_FLOAT32);
+/* `out`, if it is plain, has the shape of the result and does not overlap an input. */
+static PyArrayObject *accepted(PyObject *out, int ndim, const npy_intp *shape, const hc_side sides[2], PyObject *bias) {
     if (!PyArray_CheckExact(out))
         return NULL;
     PyArrayObject *array = (PyArrayObject *)out;
@@ -262,6 +268,43 @@ static PyArrayObject *answer_of(PyObject *out, int ndim, const npy_intp *shape, 
     if (fits && bias != Py_None)
         fits = are_apart(array, (PyArrayObject *)bias);
     return fits ? (PyArrayObject *)Py_NewRef(out) : NULL;
+}
+
+/* A new array. A large one begins at a cache line, unlike NumPy's memory, so that a store of 64 bytes is within a line. */
+static PyArrayObject *new_result(int ndim, const npy_intp *shape) {
+    enum { LINE = HC_CACHE_LINE / sizeof(float), LARGE = 1 << 18 };
+    npy_intp size = 1;
+    for (int i = 0; i < ndim; i++) {
+        if (shape[i] > ((npy_intp)1 << 60) / (size ? size : 1)) /* the general path says that it overflows */
+            return NULL;
+        size *= shape[i];
+    }
+    if (size < LARGE)
+        return (PyArrayObject *)PyArray_SimpleNew(ndim, shape, NPY_FLOAT32);
+    npy_intp room = size + LINE;
+    PyArrayObject *memory = (PyArrayObject *)PyArray_SimpleNew(1, &room, NPY_FLOAT32);
+    if (!memory)
+        return NULL;
+    char *first = PyArray_BYTES(memory);
+    first += -(uintptr_t)first % HC_CACHE_LINE;
+    PyArrayObject *result = (PyArrayObject *)PyArray_SimpleNewFromData(ndim, shape, NPY_FLOAT32, (void *)first);
+    if (!result || PyArray_SetBaseObject(result, (PyObject *)memory) < 0) { /* which takes the reference */
+        if (!result)
+            Py_DECREF(memory);
+        Py_CLEAR(result);
+    }
+    return result;
+}
+
+PyObject *hc_answer_of(PyObject *out, int ndim, const int64_t *sizes, const hc_side sides[2], PyObject *bias,
+                       hc_view *view) {
+    npy_intp shape[HC_MAX_DIMS];
+    for (int i = 0; i < ndim; i++)
+        shape[i] = (npy_intp)sizes[i];
+    PyArrayObject *answer = out == Py_None ? new_result(ndim, shape) : accepted(out, ndim, shape, sides, bias);
+    if (answer)
+        view_of(answer, view);
+    return (PyObject *)answer;
 }
 
 typedef struct {
@@ -304,24 +347,22 @@ static PyObject *try_product(hc_direct *d, PyObject *bias, PyObject *out_object,
     const int64_t *b_shape = b->is_dense ? b->view.shape : b->packed.shape;
     const int a_ndim = a->is_dense ? a->view.ndim : a->packed.ndim;
     const int b_ndim = b->is_dense ? b->view.ndim : b->packed.ndim;
-    int64_t full[HC_MAX_DIMS];
-    npy_intp shape[HC_MAX_DIMS];
+    int64_t full[HC_MAX_DIMS], shape[HC_MAX_DIMS];
     int ndim, n = 0;
     hc_error error;
     if (hc_matmul_shape("matmul", a_ndim, a_shape, b_ndim, b_shape, &ndim, full, &error) != HC_OK)
         return NULL;
     for (int i = 0; i < ndim; i++)
         if (!(i == ndim - 2 && a->is_vector) && !(i == ndim - 1 && b->is_vector))
-            shape[n++] = (npy_intp)full[i];
+            shape[n++] = full[i];
     if (d->has_bias && d->bias.shape[0] != full[ndim - 1])
         return NULL;
     hc_view out;
     if (d->settings.run.device != HC_HOST) /* of memory that overlaps nothing */
         return hc_parse_view(out_object, "out", &out, held) && run_product(d, &out) ? Py_NewRef(out_object) : NULL;
-    PyArrayObject *answer = answer_of(out_object, n, shape, d->side, bias);
+    PyObject *answer = hc_answer_of(out_object, n, shape, d->side, bias, &out);
     if (!answer)
         return NULL;
-    view_of(answer, &out);
     if (b->is_vector)
         add_axis(&out, out.ndim);
     if (a->is_vector)
@@ -329,10 +370,10 @@ static PyObject *try_product(hc_direct *d, PyObject *bias, PyObject *out_object,
     choose_threads(d, &out, a_shape[a_ndim - 1]);
     if (!run_product(d, &out))
         Py_CLEAR(answer);
-    return (PyObject *)answer;
+    return answer;
 }
 
-static bool bias_of(PyObject *object, hc_view *bias, hc_held *held) {
+bool hc_bias_of(PyObject *object, hc_view *bias, hc_held *held) {
     if (PyTuple_CheckExact(object))
         return hc_parse_view(object, "bias", bias, held) && bias->ndim == 1;
     if (!is_plain(object) || PyArray_NDIM((PyArrayObject *)object) != 1)
@@ -358,12 +399,12 @@ PyObject *hc_direct_method(PyObject *self, PyObject *const *args, Py_ssize_t n) 
         (!d.has_format || hc_parse_format(format, &d.format)) &&
         (!d.has_format || d.side[0].is_dense != d.side[1].is_dense) &&
         !(d.has_format && is_linear && !d.side[0].is_dense)) {
-        if (!d.has_bias || bias_of(bias, &d.bias, &held))
+        if (!d.has_bias || hc_bias_of(bias, &d.bias, &held))
             answer = try_product(&d, bias, args[6], &held);
     }
     hc_release(&held);
     if (answer || d.stopped)
         return answer;
-    forget();
+    hc_forget();
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }

@@ -8,5 +8,6 @@
 #include "python/methods.def"
 #undef HC_METHOD
 PyObject *hc_direct_method(PyObject *self, PyObject *const *args, Py_ssize_t n);
+PyObject *hc_direct_conv2d_method(PyObject *self, PyObject *const *args, Py_ssize_t n);
 
 #endif

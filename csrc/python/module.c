@@ -405,6 +405,7 @@ static PyMethodDef METHODS[] = {
 #include "python/methods.def"
 #undef HC_METHOD
     {"direct", (PyCFunction)(void (*)(void))hc_direct_method, METH_FASTCALL, NULL},
+    {"direct_conv2d", (PyCFunction)(void (*)(void))hc_direct_conv2d_method, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -48,6 +48,9 @@ OWN, OPENBLAS = (1 + number for number in range(2))  # numbers of the routes of 
 NONE, EQUAL, SLOWER = range(3)  # hc_blas_speed of csrc/hc.h
 
 
+Run = tuple[int, int, int, int, bool]
+
+
 @dataclass(frozen=True)
 class _Settings:
     isa: int | None = None
@@ -76,7 +79,7 @@ class _Settings:
         return (self.order or _environment().order) == "device"
 
     @cached
-    def far(self) -> tuple[int, int, int, int, bool]:
+    def far(self) -> Run:
         """The value of `run` for a call on a device, where threads and routes of the CPU do not matter."""
         return self.mask, 1, self.path, 0, self.one_order
 
@@ -302,7 +305,7 @@ def _changed(
     return settings
 
 
-def run() -> tuple[int, int, int, int, bool]:
+def run() -> Run:
     """Return (mask of instruction sets, threads, forced path, route, one order) of this context for the C core.
 
     0 threads means one for each processor; the core counts them when it wants to use more than one.
@@ -310,6 +313,22 @@ def run() -> tuple[int, int, int, int, bool]:
     settings = _settings.get()
     threads = settings.threads or _process_threads or _environment().threads or 0
     return settings.mask, threads, settings.path, settings.route, settings.one_order
+
+
+# what `plain_run` returned, and what it follows from: settings, those of the environment, threads of the process
+_plain: tuple[_Settings | None, _Settings | None, int | None, Run | None] = None, None, None, None
+
+
+def plain_run() -> Run | None:
+    """Return `run` if calls stay on the CPU and use no tuned paths, otherwise None."""
+    global _plain
+    settings, outside = _settings.get(), _environment()
+    of, outer, threads, kept = _plain  # one look: another thread may replace it
+    if of is not settings or outer is not outside or threads is not _process_threads:
+        threads = _process_threads
+        kept = None if tuned() or settings.device is not None else run()
+        _plain = settings, outside, threads, kept
+    return kept
 
 
 def run_on(number: int, stream: int, allocate: object = None) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import gcd, prod
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from ..base.float_env import converted, counts_subnormals
 from ..base.texts import counted
 from ..base.values import check_text
 from .arguments import Array, FloatArray, checked_out
-from .conv import _is_plain
 from .window import Padding, Window, as_pair, as_window
 
 __all__ = ["conv2d_backward_input", "conv2d_backward_weight"]
@@ -41,6 +40,7 @@ MOST_ROWS, FEWEST_VALUES, FEW_ROWS = 128, 1 << 15, 32
 LARGE, FEW_PIXELS = 1 << 16, 1 << 10
 MOST_PATCHES = 1 << 20  # pixels of patches, 4 MiB
 FEWEST_TAPS, FEWEST_FILTERS = 8, 256  # whose patches are copied one by one; measured with AVX2 on Zen 4
+FLOAT32 = np.dtype(np.float32)
 MOST_SIDE = 7  # of filters of one channel with stride 2
 
 
@@ -257,6 +257,11 @@ def conv2d_backward_weight(
 
 
 _SEEN: dict[tuple[Any, ...], tuple[Any, Any]] = {}  # arguments that were checked before, for arrays of these shapes
+
+
+def _is_plain(value: object) -> TypeGuard[FloatArray]:
+    """Tell whether the core reads an array as it is: nothing but its shape has to be checked."""
+    return type(value) is np.ndarray and value.dtype is FLOAT32 and value.flags.aligned
 
 
 def _remember(key: tuple[Any, ...] | None, shape: tuple[int, ...], where: Any) -> None:

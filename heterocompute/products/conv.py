@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,15 +14,17 @@ from ..arrays.components import core_format
 from ..arrays.prepacked import Prepacked, PrepackedFilters
 from ..arrays.quantized import QuantizedArray
 from ..arrays.rotated import RotatedArray
+from ..arrays.sparse import SparseArray
 from ..base import runtime
 from ..base.devices import A_DEVICE, NAME
 from ..base.errors import TO_CPU, Refused, Unsupported, WrongType, WrongValue, refusals, shown
 from ..base.float_env import converted, counts_subnormals
+from ..base.runtime import plain_run
 from ..base.values import check_text
 from ..formats import Format
-from .arguments import FloatArray, as_format, checked_out, core_operand, tell, turned
+from .arguments import FloatArray, core_operand, tell, turned
 from .given.rotated import rotated_images
-from .matmul import _along
+from .matmul import _along, as_activations, core_formats
 from .place import HERE, Here, place_of
 from .quantize import quantize
 from .tuned import choice, product_key
@@ -32,9 +34,9 @@ __all__ = ["conv2d"]
 
 ERRORS = {name: error for name, _, error in _core.conv_algorithms()}  # approximate, relative to one sum over r, s, c
 ALGORITHMS = tuple(ERRORS)
+DIRECT = frozenset((np.ndarray, QuantizedArray, SparseArray))  # filters of which the core has a view
 
 
-@counts_subnormals
 def conv2d(
     x: ArrayLike,
     w: ArrayLike,
@@ -147,31 +149,29 @@ def conv2d(
     array([[ 8., 12.],
            [20., 24.]], dtype=float32)
     """
-    if isinstance(w, RotatedArray):
-        x, w = rotated_images(x, w, groups, layout)
-    key: tuple[Any, ...] | None = None
-    is_known = activations is None or type(activations) is str
-    if is_known and _is_plain(x, or_half=True) and (bias is None or _is_plain(bias)):
-        where, words = (stride, padding, dilation, groups), (algorithm, layout, accuracy)
-        # equal arguments of other types, such as True for 1, have keys of their own
-        plain = type(stride) is type(padding) is type(dilation) is type(groups) is int and type(relu) is bool
-        plain = plain and type(algorithm) is type(layout) is type(accuracy) is str
-        given = (*where, *words, relu) if plain else repr((*where, *words, relu))
-        shapes = x.shape, x.dtype, () if bias is None else bias.shape, given, activations
-        if _is_plain(w):
-            key = (*shapes, w.shape, None)
-        elif type(w) is QuantizedArray and w._axis == (2, 3, 1) and not w._is_far:
-            key = (*shapes, w._shape, id(w._format))
-        seen = None if key is None else _SEEN.get(key)
-        if seen is not None and not runtime.tuned() and runtime.backend_device() is None:
-            answer = _again(x, w, bias, out, seen)
+    if type(x) is np.ndarray and type(w) in DIRECT and (run := plain_run()) is not None:
+        fmt = None
+        known = type(activations) is str or isinstance(activations, Format)
+        if activations is None or (known and (fmt := core_formats.get(activations)) is not None):
+            answer = _core.direct_conv2d(
+                run, x, w, bias, stride, padding, dilation, groups, fmt, algorithm, layout, out, relu, accuracy
+            )
             if answer is not None:
                 return answer
+    return _conv2d(x, w, bias, stride, padding, dilation, groups, activations, algorithm, layout, out, relu, accuracy)
+
+
+@counts_subnormals
+def _conv2d(
+    x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, activations: Any, algorithm: Any,
+    layout: Any, out: Any, relu: Any, accuracy: Any,
+) -> FloatArray:  # fmt: skip
+    """Compute `conv2d` for arguments of every kind."""
+    if isinstance(w, RotatedArray):
+        x, w = rotated_images(x, w, groups, layout)
     call = prepared(
         "conv2d", x, w, bias, stride, padding, dilation, groups, activations, algorithm, layout, out, relu, accuracy
     )
-    if key is not None and call.place is HERE:
-        _remember(key, call, layout)
     if call.place is not HERE:
         if call.result.size:
             with call.place.refusals("conv2d", "conv2d: x", call.image, activations):
@@ -187,39 +187,6 @@ def conv2d(
         if way not in ALGORITHMS or not _convolved(call, way, ready):
             _core.conv2d(*(*call.core, ready))
     return call.result if out is None else out
-
-
-_FLOAT32, _FLOAT16 = np.dtype(np.float32), np.dtype(np.float16)
-_SEEN: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # arguments that were checked before, for arrays of these shapes
-
-
-def _is_plain(value: object, or_half: bool = False) -> TypeGuard[FloatArray]:
-    """Tell whether the core reads an array as it is: nothing but its shape has to be checked."""
-    if type(value) is not np.ndarray or not value.flags.aligned:
-        return False
-    return value.dtype is _FLOAT32 or (or_half and value.dtype is _FLOAT16)
-
-
-def _remember(key: tuple[Any, ...], call: Call, layout: str) -> None:
-    """Keep what follows from the arguments, so that another call with arrays of these shapes takes microseconds."""
-    if len(_SEEN) >= 1024:
-        _SEEN.clear()
-    of = call.filters.format if isinstance(call.filters, QuantizedArray) else None  # held, so that its id stays its own
-    _SEEN[key] = (call.result.shape, layout == "NCHW", call.core[4:9], call.core[10:], of)
-
-
-def _again(x: FloatArray, w: Any, bias: FloatArray | None, out: Any, seen: tuple[Any, ...]) -> FloatArray | None:
-    """Convolve with arguments that were checked before; None if a value is refused, which the checks report."""
-    shape, is_nchw, where, words, fmt = seen
-    result = checked_out(out, shape, "conv2d", () if out is None else (x, w, bias), at_line=True)
-    images, target = (x, result) if is_nchw else (x.transpose(0, 3, 1, 2), result.transpose(0, 3, 1, 2))
-    filters = w if fmt is None else w._packed()
-    core: tuple[Any, ...] = (runtime.run(), images, filters, bias, *where, target, *words, None)
-    try:
-        _core.conv2d(*core)
-    except Refused:
-        return None
-    return result if out is None else out
 
 
 class Call(NamedTuple):
@@ -325,7 +292,7 @@ def prepared(
         _check_algorithm(caller, algorithm, window)
     else:
         check_channels(caller, window, nchw.shape[1], filters.shape)
-    fmt = None if activations is None else as_format(activations, f"{caller}: activations")
+    fmt = None if activations is None else as_activations(activations, f"{caller}: activations")
     shape = (nchw.shape[0], filters.shape[0], *window.answer)
     bias_array = place.bias(bias, filters.shape[0], caller)
     inputs = (image, filters) if bias_array is None else (image, filters, bias_array)

@@ -22,6 +22,7 @@ from ..arrays.sparse import SparseArray
 from ..base import runtime
 from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
+from ..base.runtime import Run, plain_run
 from ..base.texts import counted
 from ..formats import Format
 from .arguments import Array, FloatArray, as_format, as_matrix, core_operand, is_compressed, tell, with_axis
@@ -34,9 +35,9 @@ from .tuned import BLAS, choice, listeners as tuned_changes, operand_text, path_
 __all__ = ["linear", "matmul"]
 
 
-_ndarray = np.ndarray  # found sooner
+_ndarray, _direct = np.ndarray, _core.direct  # found sooner
 _core.direct_types(QuantizedArray, SparseArray, Prepacked)
-_core_formats: dict[Any, tuple[Any, ...]] = {}  # core formats of activations that were checked earlier
+core_formats: dict[Any, tuple[Any, ...]] = {}  # core formats of activations that were checked earlier
 
 
 def _chunked(
@@ -47,25 +48,26 @@ def _chunked(
     if activations is not None:
         if type(activations) is not str and not isinstance(activations, Format):
             return None
-        fmt = _core_formats.get(activations)
+        fmt = core_formats.get(activations)
         if fmt is None:
             return None
+    if (run := plain_run()) is not None and type(a) is _ndarray:
+        return _direct(run, is_linear, a, b, bias, fmt, out)
     if runtime.backend_device() is not None:
         return None
     if type(a) is not _ndarray and (on_device := device_product(a, b, bias, fmt, out, is_linear)) is not None:
         return on_device  # type: ignore[no-any-return]
     run = runtime.run()
     if runtime.tuned() and (kept := _kept_way(run, is_linear, a, b, activations)) is not None:
-        answer = _core.direct(kept, is_linear, a, b, bias, fmt, out)
+        answer = _direct(kept, is_linear, a, b, bias, fmt, out)
         if answer is not None:
             return answer  # otherwise the path does not apply to these values, for example to infinities
-    return _core.direct(run, is_linear, a, b, bias, fmt, out)
+    return _direct(run, is_linear, a, b, bias, fmt, out)
 
 
 KINDS_OF_CORE = {np.ndarray, QuantizedArray, SparseArray, Prepacked, RotatedArray, EIEArray}
 PACKED = (QuantizedArray, SparseArray, Prepacked)
 MOST_KNOWN = 4096
-Run = tuple[int, int, int, int, bool]
 _known: dict[tuple[Any, ...], Run | None] = {}  # tuned paths of known calls
 tuned_changes.append(_known.clear)
 
@@ -105,12 +107,13 @@ def _tuned_run(run: Run, a: object, b: object, activations: Format | None) -> Ru
     return (mask, threads, path, runtime.OWN, one_order) if path else None
 
 
-def _activations(activations: object, name: str) -> Format | None:
+def as_activations(activations: object, name: str) -> Format | None:
+    """Return the format of activations; the next call with it finds it in `core_formats`."""
     if activations is None:
         return None
     fmt = as_format(activations, name)
-    if len(_core_formats) < 256:
-        _core_formats[activations] = core_format(fmt)
+    if len(core_formats) < 256:
+        core_formats[activations] = core_format(fmt)
     return fmt
 
 
@@ -221,7 +224,10 @@ def matmul(a: ArrayLike, b: ArrayLike, activations: Format | str | None = None, 
     array([[32., 32., 32.],
            [32., 32., 32.]], dtype=float32)
     """
-    answer = _chunked(False, a, b, None, activations, out)
+    if activations is None and type(a) is _ndarray and (run := plain_run()) is not None:
+        answer = _direct(run, False, a, b, None, None, out)
+    else:
+        answer = _chunked(False, a, b, None, activations, out)
     return _matmul(a, b, activations, out) if answer is None else answer
 
 
@@ -234,7 +240,7 @@ def _matmul(a: object, b: object, activations: Any, out: object) -> FloatArray:
     if place is HERE and (is_compressed(a) or is_compressed(b)):
         return compressed_product(a, b, None, activations, out, "matmul")
     left, right = place.operand(a, "matmul: a"), place.operand(b, "matmul: b")
-    fmt = _activations(activations, "matmul: activations")
+    fmt = as_activations(activations, "matmul: activations")
     if fmt is not None:
         quantized = isinstance(left, QuantizedArray) + isinstance(right, QuantizedArray)
         if quantized != 1:
@@ -287,7 +293,10 @@ def linear(
     >>> hc.linear(np.float32([1, 2]), np.float32([[1, 1], [0, 1]]), bias=np.float32([0, 10]))
     array([ 3., 12.], dtype=float32)
     """
-    answer = _chunked(True, x, w, bias, activations, out)
+    if activations is None and type(x) is _ndarray and (run := plain_run()) is not None:
+        answer = _direct(run, True, x, w, bias, None, out)
+    else:
+        answer = _chunked(True, x, w, bias, activations, out)
     if answer is None and bias is None and activations is None and type(w) not in KINDS_OF_CORE:
         answer = quick_csr(x, w, out)
     return _linear(x, w, bias, activations, out) if answer is None else answer
@@ -325,7 +334,7 @@ def _linear(x: object, w: object, bias: Any, activations: Any, out: object) -> F
         raise WrongValue(f"linear: w is quantized along axis {weights.axis}, its reduction axis is 1")
     if left.ndim == 0:
         raise WrongValue("linear: x has no dimensions")
-    fmt = _activations(activations, "linear: activations")
+    fmt = as_activations(activations, "linear: activations")
     if fmt is not None and isinstance(left, QuantizedArray):
         raise WrongValue("linear: activations applies to a dense x, but x is quantized")
     bias_array = place.bias(bias, weights.shape[0], "linear")

@@ -76,10 +76,10 @@ def operands(layout: str, m: int, n: int, k: int, seed: int) -> tuple[np.ndarray
     return x, w, out
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(70))
 def test_each_output_is_one_chain_for_every_kernel_and_number_of_threads(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    rows = (1, 2, 3, 4, 5, 8, 9, 17, 63, 64, 65, 130, 193, 200, 513)
+    rows = (1, 2, 3, 4, 5, 8, 9, 17, 63, 64, 65, 80, 81, 130, 193, 200, 513)
     m, n, k = int(rng.choice(rows)), int(rng.choice((1, 3, 10, 16, 33, 64, 100, 700))), int(rng.integers(1, 300))
     if seed % 5 == 0:
         m, n, k = min(m, 65), 320, 256 * int(rng.integers(1, 4))  # rows that share the sets of a cache
@@ -94,6 +94,18 @@ def test_each_output_is_one_chain_for_every_kernel_and_number_of_threads(seed: i
             assert wanted is None or same_bits(np.ascontiguousarray(out), wanted)
             found.add(out.tobytes())
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_rows_a_page_apart_are_chains_too(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    stride = int(rng.choice((1023, 1024, 1025, 1031, 2047, 2048)))
+    m, n, k = int(rng.integers(1, 9)), int(rng.integers(1, 90)), int(rng.integers(200, stride + 1))
+    x, w = reals((m, k), seed), reals((n, stride), seed + 1)[:, stride - k :]
+    wanted = reference.matmul(x, w.T)
+    for isa in ("scalar", *(isa for isa in ("avx2", "avx512") if core.isa_mask(isa) & ~core.cpu_isa() == 0)):
+        with hc.use(isa=isa):
+            assert same_bits(hc.linear(x, w), wanted)
 
 
 @needs_blas

@@ -26,14 +26,14 @@ def reals(shape: tuple[int, ...], seed: int) -> Any:
 def short(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Return whether each matmul used the direct path."""
     taken: list[bool] = []
-    at_once = module._chunked
+    at_once = module._direct
 
     def noted(*arguments: Any) -> Any:
         answer = at_once(*arguments)
         taken.append(answer is not None)
         return answer
 
-    monkeypatch.setattr(module, "_chunked", noted)
+    monkeypatch.setattr(module, "_direct", noted)
     hc.matmul(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32))  # looks for a BLAS
     taken.clear()
     return taken
@@ -41,7 +41,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 def long_way(monkeypatch: pytest.MonkeyPatch, call: Any) -> Any:
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_chunked", lambda *arguments: None)
+        patch.setattr(module, "_direct", lambda *arguments: None)
         return call()
 
 

@@ -76,11 +76,9 @@ def test_what_auto_does_not_admit_is_not_chosen_by_measurement() -> None:
 def test_a_product_goes_the_way_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     x, q = reals((24, 40), 1), hc.quantize(reals((16, 40), 2), "int8")
     gone: list[int] = []
-    for name in ("matmul", "direct"):  # with and without the checks of the general path
-        real = getattr(matmul._core, name)
-        monkeypatch.setattr(
-            matmul._core, name, lambda run, *rest, real=real: (gone.append(run[2]), real(run, *rest))[1]
-        )
+    for owner, name in ((matmul._core, "matmul"), (matmul, "_direct")):  # with and without the general path's checks
+        real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda run, *rest, real=real: (gone.append(run[2]), real(run, *rest))[1])
     expected = hc.linear(x, q, activations="int8")
     for way in ("rows", "gemm"):
         tuned.keep(tuned.product_key("matmul", x, q.T, hc.format("int8")), way, {way: 1.0})
@@ -246,8 +244,8 @@ def test_a_call_like_an_earlier_one_is_looked_up_once(monkeypatch: pytest.Monkey
 def test_the_choice_of_a_blas_is_gone_with(monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = reals((6, 512), 1), reals((512, 512), 2)
     gone: list[int] = []
-    real = matmul._core.direct
-    monkeypatch.setattr(matmul._core, "direct", lambda run, *rest: (gone.append(run[3]), real(run, *rest))[1])
+    real = matmul._direct
+    monkeypatch.setattr(matmul, "_direct", lambda run, *rest: (gone.append(run[3]), real(run, *rest))[1])
     hc.matmul(x, w)
     assert gone == [runtime.OWN]
     tuned.keep(tuned.product_key("matmul", x, w, None), tuned.BLAS, {tuned.BLAS: 1.0})

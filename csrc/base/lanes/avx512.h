@@ -75,6 +75,46 @@ static inline __attribute__((always_inline)) void lanes_transpose(lanes *a) {
         a[i + 12] = _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0xdd);
     }
 }
+/* The first 8 floats of two rows. The second ones come by a blend, which no shuffle unit has to do. */
+static inline lanes lanes_halves(const float *low, const float *high) {
+    const __m512d first = _mm512_castps_pd(_mm512_castps256_ps512(_mm256_loadu_ps(low)));
+    return _mm512_castpd_ps(_mm512_mask_broadcast_f64x4(first, 0xf0, _mm256_castps_pd(_mm256_loadu_ps(high))));
+}
+/* 8 columns of 16 rows from pairs of rows 4 apart: lanes_halves of rows i and i + 4, i = 0, 1, 2, 3, 8, 9, 10, 11. A
+ * quarter of the shuffles of lanes_transpose are saved. */
+static inline __attribute__((always_inline)) void lanes_of_halves(lanes *pair, lanes *column) {
+    __m512 b[8];
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        b[i] = _mm512_unpacklo_ps(pair[i], pair[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(pair[i], pair[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4)
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) { /* columns c and c + 4 of 4 rows, then of the 4 rows after them */
+            const __m512d first = _mm512_castps_pd(b[i + j]), second = _mm512_castps_pd(b[i + 2 + j]);
+            pair[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(first, second));
+            pair[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(first, second));
+        }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        column[i] = _mm512_shuffle_f32x4(pair[i], pair[i + 4], 0x88);
+        column[i + 4] = _mm512_shuffle_f32x4(pair[i], pair[i + 4], 0xdd);
+    }
+}
+/* Columns `from` on of 16 rows. */
+static inline __attribute__((always_inline)) void lanes_load_columns(const float *const *rows, int64_t from, lanes *w) {
+    __m512 a[2][8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) /* both halves of a line at once: rows that share a set of L1 evict it */
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++)
+            a[half][i] = lanes_halves(rows[i + (i & 4)] + from + 8 * half, rows[i + (i & 4) + 4] + from + 8 * half);
+    __asm__ volatile("" : : : "memory");
+    lanes_of_halves(a[0], w);
+    lanes_of_halves(a[1], w + 8);
+}
 static inline uint16_t lanes_to_f16(float a) { return (uint16_t)_cvtss_sh(a, _MM_FROUND_TO_NEAREST_INT); }
 static inline float lanes_from_f16(uint16_t a) { return _cvtsh_ss(a); }
 static inline void lanes_store_bytes(uint8_t *to, lanes a) {

@@ -51,6 +51,13 @@ static inline __attribute__((always_inline)) void lanes_transpose(lanes *a) {
         a[i + 2] = vreinterpretq_f32_f64(vzip2q_f64(first, second));
     }
 }
+/* Columns `from` on of 4 rows. */
+static inline __attribute__((always_inline)) void lanes_load_columns(const float *const *rows, int64_t from, lanes *w) {
+#pragma GCC unroll 4
+    for (int i = 0; i < LANES; i++)
+        w[i] = lanes_load(rows[i] + from);
+    lanes_transpose(w);
+}
 static inline uint16_t lanes_to_f16(float a) {
     return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(a))), 0);
 }

@@ -44,6 +44,8 @@ static inline lanes lanes_even(lanes a, lanes b) { return (void)b, a; }
 static inline lanes lanes_odd(lanes a, lanes b) { return (void)a, b; }
 /* LANES x LANES values: lane j of a[i] becomes lane i of a[j]. */
 static inline void lanes_transpose(lanes *a) { (void)a; }
+/* LANES columns, `from` on, of LANES rows. */
+static inline void lanes_load_columns(const float *const *rows, int64_t from, lanes *w) { *w = rows[0][from]; }
 /* float16, RNE, of |a| <= 65504; and back. */
 static inline uint16_t lanes_to_f16(float a) { return hc_f32_to_f16(a); }
 static inline float lanes_from_f16(uint16_t a) { return hc_f16_to_f32(a); }

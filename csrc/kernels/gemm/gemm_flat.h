@@ -81,12 +81,24 @@ INLINE void pass(int steps, int64_t n, const float *w, int64_t ldw, int64_t m, c
         block(steps, 1, n - j, w + j, ldw, m, x, ldx, out + j, ldo, accumulate, prefetch);
 }
 
+/* Fewer rows of w than STEPS. */
+INLINE void some(int steps, int64_t n, const float *w, int64_t ldw, int64_t m, const float *x, int64_t ldx, float *out,
+                 int64_t ldo, bool accumulate) {
+    if (steps == 4)
+        pass(4, n, w, ldw, m, x, ldx, out, ldo, accumulate, false);
+    else if (steps == 2)
+        pass(2, n, w, ldw, m, x, ldx, out, ldo, accumulate, false);
+    else
+        pass(1, n, w, ldw, m, x, ldx, out, ldo, accumulate, false);
+}
+
 #define HC_GEMM_FLAT(isa)                                                                                              \
     void hc_gemm_flat_##isa(int64_t k, int64_t n, const float *w, int64_t ldw, int64_t m, const float *x, int64_t ldx, \
                             float *out, int64_t ldo, bool accumulate) {                                                \
         const bool far = k * n >= FAR;                                                                                 \
         for (; k >= STEPS; k -= STEPS, w += STEPS * ldw, x += STEPS, accumulate = true)                                \
             pass(STEPS, n, w, ldw, m, x, ldx, out, ldo, accumulate, k >= AHEAD + STEPS && (m > 1 || far));             \
-        for (; k > 0; k--, w += ldw, x++, accumulate = true)                                                           \
-            pass(1, n, w, ldw, m, x, ldx, out, ldo, accumulate, false);                                                \
+        for (int steps = STEPS / 2; steps > 0; steps /= 2)                                                             \
+            for (; k >= steps; k -= steps, w += steps * ldw, x += steps, accumulate = true)                            \
+                some(steps, n, w, ldw, m, x, ldx, out, ldo, accumulate);                                               \
     }

@@ -5,6 +5,7 @@
 enum { GROUPS = 1 };
 enum { AHEAD = 128 }; /* columns: 4096 x 4096 in 2.5 ms, 2.8 without (one thread, Zen 5, 2026-11) */
 
+#define HC_STAGES /* rows a page apart */
 #include "kernels/gemv/gemv_dense.h"
 
 HC_GEMV_DENSE(avx512)

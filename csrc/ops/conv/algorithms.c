@@ -114,17 +114,18 @@ static const char *why_not(const hc_convolution *conv, const char *name, int *li
 
 static hc_status forced(const hc_convolution *conv, const char *wanted, int *chosen, hc_error *error) {
     char known[200] = "";
-    for (int i = 0, line; (line = line_of_name(i)) >= 0; i++) {
+    bool is_known = line_of(conv->order, wanted) >= 0; /* the short way */
+    for (int i = 0, line; !is_known && (line = line_of_name(i)) >= 0; i++) {
         const char *name = ALGORITHMS[line].name;
         strncat(known, i ? ", " : "", sizeof known - strlen(known) - 1);
         strncat(known, name, sizeof known - strlen(known) - 1);
-        if (strcmp(wanted, name) != 0)
-            continue;
-        const char *reason = why_not(conv, name, chosen);
-        return reason ? hc_fail(error, HC_VALUE, "conv2d: algorithm '%s' refuses this convolution: %s", name, reason)
-                      : HC_OK;
+        is_known = strcmp(wanted, name) == 0;
     }
-    return hc_fail(error, HC_VALUE, "conv2d: algorithm is '%s', expected 'auto' or one of %s", wanted, known);
+    if (!is_known)
+        return hc_fail(error, HC_VALUE, "conv2d: algorithm is '%s', expected 'auto' or one of %s", wanted, known);
+    const char *reason = why_not(conv, wanted, chosen);
+    return reason ? hc_fail(error, HC_VALUE, "conv2d: algorithm '%s' refuses this convolution: %s", wanted, reason)
+                  : HC_OK;
 }
 
 /* Packed filters keep the order of matmuls of packed arrays. The fastest algorithm depends on the number of images,

@@ -10,13 +10,14 @@
 #include <string.h>
 
 enum {
-    MOST_ROWS = 192, /* of x, if w is not small */
-    TASK_ROWS = 512, /* of x */
-    BLOCK_ROWS = 64, /* of x in one call of the kernel, */
-    SUMS = 4096,     /* and its sums: half of an L1 of 32 KiB */
-    PART = 1 << 14,  /* values of w that are copied at a time: 64 KiB */
-    PACK_ROWS = 16,  /* of one call of pack_x32 */
-    SMALL = 1 << 16, /* values of x that are worth a copy, and of w that stay in L2 */
+    MOST_ROWS = 80,   /* of x, if there are more outputs than FEW_OUTPUTS, whose rows are written in pieces, */
+    FEW_OUTPUTS = 64, /* or w is not small */
+    TASK_ROWS = 512,  /* of x */
+    BLOCK_ROWS = 64,  /* of x in one call of the kernel, */
+    SUMS = 4096,      /* and its sums: half of an L1 of 32 KiB */
+    PART = 1 << 14,   /* values of w that are copied at a time: 64 KiB */
+    PACK_ROWS = 16,   /* of one call of pack_x32 */
+    SMALL = 1 << 16,  /* values of x that are worth a copy, and of w that stay in L2 */
     LEAST_COLUMNS = 64,
     FEW = 2048, /* values that need no allocation */
     WHOLE = 32, /* outputs that no kernel splits */
@@ -52,7 +53,7 @@ bool hc_is_flat(const hc_product *p) {
         return false;
     if (!w->along && !(w->side && w->side_stride % (int64_t)sizeof(float) == 0))
         return false;
-    if (x->rows > MOST_ROWS && w->rows > SMALL / w->columns)
+    if (x->rows > MOST_ROWS && w->rows > hc_min(FEW_OUTPUTS, SMALL / w->columns))
         return false;
     return !is_copied(x) || x->rows <= (x->along ? HC_GEMV_COPIED / copied_ld(x->columns) : SMALL / x->columns);
 }

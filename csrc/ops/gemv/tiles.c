@@ -56,7 +56,8 @@ static void float_rows(void *context, int64_t task, int thread) {
     float row_scale[ROWS];
     for (int i = 0; i < ROWS; i++)
         row_scale[i] = 1;
-    memset(states, 0, ROWS * HC_GEMV_BLOCK * sizeof *states);
+    for (int64_t i = 0; i < rows; i++)
+        memset(states + i * HC_GEMV_BLOCK, 0, (size_t)n_vectors * sizeof *states);
     for (int64_t c = 0; c < columns; c += TILE) {
         const int64_t count = hc_min(TILE, columns - c);
         const hc_tile tile = {weights->first_row + first, rows, c, hc_min(TILE, geometry->padded - c)};

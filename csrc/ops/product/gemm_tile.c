@@ -90,10 +90,10 @@ static void multiply_floats(const hc_gemm_job *p, const hc_tile_at *at) {
     float own[MAX_TILE];
     int64_t ld = p->kernel->nr;
     float *tile = is_full ? tile_at(p, at, own, &ld) : own;
-    if (tile == own)
+    if (tile == own && accumulate) {
         memset(own, 0, (size_t)tile_size(p) * sizeof *own);
-    if (tile == own && accumulate)
         copy_tile(p, at, own, false);
+    }
     p->kernel->fn.gemm_f32(p->kc.steps, (const float *)limb_of(at->a, at->a_panel, 0),
                            (const float *)limb_of(at->b, at->b_panel, 0), tile, ld, accumulate, (int)at->rows,
                            (int)at->columns);
