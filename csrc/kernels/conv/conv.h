@@ -125,6 +125,17 @@ typedef uint32_t hc_largest_f32_fn(const float *x, int64_t n, uint32_t so_far);
  * normal. */
 typedef void hc_codes_s8_fn(const float *x, int64_t n, float scale, int form, void *to);
 
+/* link_f32: y = y + bias[j], + plus[i, j], where they are not NULL, then if it clamps values above high become high and those
+ * below low become low, NaN stays; in place for rows x columns values. Returns the maximum of `largest` and the bits of the
+ * magnitudes of the results, HC_LINK_NOT_FINITE if one is not finite. */
+enum { HC_LINK_NOT_FINITE = 0x7fc00000 };
+typedef struct {
+    bool clamps;
+    float low, high;
+} hc_link_steps;
+typedef uint32_t hc_link_f32_fn(int64_t rows, int64_t columns, float *y, int64_t ld, const hc_link_steps *steps,
+                                const float *bias, const float *plus, int64_t ldp, uint32_t largest);
+
 /* code_pairs_s8: to[i] = the codes, as of codes_s8, of a[i] in the low and of b[i] in the high 16 bits, for i < n. b NULL:
  * zeros. */
 typedef void hc_code_pairs_s8_fn(const float *a, const float *b, int64_t n, float scale, int32_t *to);

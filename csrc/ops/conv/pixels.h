@@ -69,6 +69,9 @@ void hc_windows(const hc_pixels *pixels, int64_t channel, int64_t first, int64_t
  * and applies the ReLU; in place if hc_answers_at returns an address. */
 void hc_write_answers(const hc_pixels *pixels, int64_t first, int n, int64_t first_filter, int64_t filters,
                       const float *values, int64_t ld);
+/* The same for a link, in place: values that hc_answers_at has an address for are the outputs. */
+void hc_link_answers(const hc_pixels *pixels, int64_t first, int n, int64_t first_filter, int64_t filters, float *values,
+                     int64_t ld);
 /* The address of these outputs if they have a constant stride and filters are contiguous; otherwise NULL. */
 float *hc_answers_at(const hc_pixels *pixels, int64_t first, int n, int64_t first_filter, int64_t *ld);
 /* Prefetches the cache lines of a tile of outputs that is written soon. */

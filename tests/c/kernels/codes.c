@@ -112,3 +112,45 @@ void check_code_pairs_s8(const hc_kernel *kernel) {
     usual();
     pairs_case(kernel, 3584, 0.0123f, true, ANYWHERE);
 }
+
+static void link_case(const hc_kernel *kernel, int64_t rows, int64_t columns, bool has_bias, bool adds, bool clamps,
+                      float_kind kind) {
+    begin("%" D " x %" D ", bias %d, plus %d, clamps %d, floats %d", rows, columns, has_bias, adds, clamps, kind);
+    const int64_t ld = columns + 3, n = rows * ld;
+    const hc_link_steps steps = {clamps, -0.5f, 6.0f};
+    float *got = items(n, 4), *bias = has_bias ? items(columns, 4) : NULL, *plus = adds ? items(n, 4) : NULL;
+    for (int64_t i = 0; i < n; i++) {
+        got[i] = draw_float(kind);
+        if (plus)
+            plus[i] = draw_float(PLAIN);
+    }
+    for (int64_t j = 0; bias && j < columns; j++)
+        bias[j] = draw_float(PLAIN);
+    float *wanted = copy_of(got, n, 4);
+    uint32_t largest = 0x3f800000;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) {
+            float y = wanted[i * ld + j];
+            y = bias ? y + bias[j] : y;
+            y = plus ? y + plus[i * ld + j] : y;
+            y = clamps && y > steps.high ? steps.high : clamps && y < steps.low ? steps.low : y;
+            wanted[i * ld + j] = y;
+            const uint32_t bits = isfinite(y) ? hc_f32_bits(fabsf(y)) : HC_LINK_NOT_FINITE;
+            largest = bits > largest ? bits : largest;
+        }
+    const uint32_t found = kernel->fn.link_f32(rows, columns, got, ld, &steps, bias, plus, ld, 0x3f800000);
+    same("the largest", I32, &found, &largest, 1);
+    same("results", F32, got, wanted, n);
+    BENCH(hc_link_f32_scalar(rows, columns, got, ld, &steps, bias, plus, ld, 0),
+          kernel->fn.link_f32(rows, columns, got, ld, &steps, bias, plus, ld, 0));
+}
+
+void check_link_f32(const hc_kernel *kernel) {
+    for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
+        for (int which = 0; which < 8; which++) {
+            FOR_EACH(int64_t, columns, 1, 7, 8, 15, 16, 17, 33, 64)
+            link_case(kernel, 3, *columns, which & 1, which & 2, which & 4, (float_kind)kind);
+        }
+    usual();
+    link_case(kernel, 16, 64, true, false, true, PLAIN);
+}

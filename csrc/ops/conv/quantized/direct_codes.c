@@ -172,6 +172,12 @@ const char *hc_conv_direct_codes_refuses(const hc_convolution *conv) {
     return reason ? reason : plan(&job, conv);
 }
 
+bool hc_conv_direct_codes_links(const hc_convolution *conv) {
+    hc_direct_codes_job job;
+    return !hc_conv_direct_codes_refuses(conv) && !plan(&job, conv) && job.codes.form == HC_PANEL_U8 &&
+           job.codes.planes == 1;
+}
+
 hc_conv_work hc_conv_direct_codes_work(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     hc_direct_codes_job job;
@@ -244,8 +250,9 @@ static void multiply(const hc_direct_codes_job *job, const hc_task_windows *wind
         copy_windows(job, n, rows, (uint8_t *)copies, copied);
         rows = copied;
     }
-    float *place = windows->place[at] ? windows->place[at] + filter : values;
-    const int64_t ld = windows->place[at] ? windows->ld[at] : BLOCK;
+    const bool writes = windows->place[at] && !(job->conv->link && !job->conv->link->floats);
+    float *place = writes ? windows->place[at] + filter : values;
+    const int64_t ld = writes ? windows->ld[at] : BLOCK;
     if (job->far && place != values)
         hc_fetch_answers(place, n, columns, ld);
     for (int64_t j = 0; j < columns; j += nr) {
@@ -258,7 +265,9 @@ static void multiply(const hc_direct_codes_job *job, const hc_task_windows *wind
         job->dequantize(n, hc_min(nr, columns - j), sums, nr, windows->scales + at, job->side.row_scales + panel * nr,
                         place + j, ld);
     }
-    if (place == values || job->conv->bias || job->conv->relu)
+    if (job->conv->link)
+        hc_link_answers(&job->codes.answers, first, n, filter, columns, place, ld);
+    else if (place == values || job->conv->bias || job->conv->relu)
         hc_write_answers(&job->codes.answers, first, n, filter, columns, place, ld);
 }
 
