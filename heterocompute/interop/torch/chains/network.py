@@ -8,7 +8,6 @@ import torch
 
 from ....base import runtime
 from ....base.errors import ArgumentError
-from ...models.batches import evaluating
 from ..modules import PackedConv2d
 from ..operators import is_unobserved
 from .recording import Refused, record
@@ -24,15 +23,15 @@ class Contents:
 
     def __init__(self, model: Any) -> None:
         every = [*model.modules()]
-        self.inner = [vars(one) for one in every[1:]]
+        self.inner = [(vars(one), one.training) for one in every[1:]]
         self.children = [(one, type(one), (*one._modules.values(),)) for one in every if one._modules]
         self.parameters = [(one._parameters, (*one._parameters.values(),)) for one in every if one._parameters]
         self.needs = [one for one in model.parameters() if one.requires_grad]
 
     def is_plain(self) -> bool:
-        """Tell whether all is as it was, and no hook, replaced function or dropout has to be called."""
-        for own in self.inner:
-            if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["training"] or "forward" in own:
+        """Tell whether all is as it was, and no hook and no replaced function has to be called."""
+        for own, training in self.inner:
+            if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["training"] != training or "forward" in own:
                 return False
         for one, kind, children in self.children:
             if type(one) is not kind or (*one._modules.values(),) != children:
@@ -98,7 +97,7 @@ def _is_plain(x: Any) -> bool:
 def program_of(model: Any, forward: Any, x: Any) -> Program | str:
     """Return the program of a network for images like x, or the reason why it has none."""
     try:
-        with evaluating(model):
+        with torch.inference_mode(False), torch.no_grad():
             made = Program(*record(model, forward, x), tuple(x.shape))
     except Refused as reason:
         return str(reason)
@@ -130,10 +129,12 @@ def fuse_network(model: Any, x: Any) -> str:
         return "inputs are not float32 images (N, C, H, W) on the CPU"
     if any(one._forward_hooks or one._forward_pre_hooks for one in [*model.modules()][1:]):
         return "its layers have hooks: fuse the model first, and then add them"
+    if model.training:
+        return "it is in training mode: call its eval() first"
     made = program_of(model, model.forward, x)
     if isinstance(made, str):
         return made
-    with evaluating(model):
+    with torch.inference_mode(False), torch.no_grad():
         wanted = model.forward(x)
         try:
             found = made.run(x)

@@ -1,7 +1,7 @@
 """A call of a network as the operations that it ran: `record`.
 
-A recorded call is a list of `Operation`, each with the operations and constants that it reads. It belongs to inputs of one
-shape. A packed convolution is one operation; all others are PyTorch's.
+A recorded call is a list of `Operation`, each with the operations and constants that it reads. It belongs to inputs of
+one shape. A packed layer is one operation; all others are PyTorch's.
 """
 
 from __future__ import annotations
