@@ -449,7 +449,7 @@ void hc_prepacked_filters_free(hc_prepacked_filters *prepacked);
  * those of hc_conv2d with these operations after it. `guess` is kept from call to call: whether rounding results before
  * all of them are known saved time. It does not change results. */
 typedef struct {
-    int from, plus;    /* plus -1: none */
+    int from, plus; /* plus -1: none */
     const hc_packed *w;
     const float *bias; /* or NULL */
     const hc_format *activations;

@@ -38,8 +38,8 @@ static bool step_of(PyObject *tuple, hc_conv_step *step, hc_step_memory *memory)
         return false;
     step->activations = &memory->activations;
     step->w = hc_packed_of(w, &memory->held);
-    step->window = (hc_window){.stride = {s[0], s[1]}, .pad_before = {p[0], p[1]}, .dilation = {d[0], d[1]},
-                               .groups = groups};
+    step->window =
+        (hc_window){.stride = {s[0], s[1]}, .pad_before = {p[0], p[1]}, .dilation = {d[0], d[1]}, .groups = groups};
     for (int i = 0; i < 4; i++)
         step->around[i] = around[i];
     step->clamps = clamps;

@@ -20,8 +20,8 @@ INLINE lanes finished(lanes y, const hc_link_steps *steps, lanes low, lanes high
     return y;
 }
 
-INLINE uint32_t link(int64_t rows, int64_t columns, float *y, int64_t ld, const hc_link_steps *steps,
-                     const float *bias, const float *plus, int64_t ldp, uint32_t largest) {
+INLINE uint32_t link(int64_t rows, int64_t columns, float *y, int64_t ld, const hc_link_steps *steps, const float *bias,
+                     const float *plus, int64_t ldp, uint32_t largest) {
     const lanes low = lanes_of(steps->low), high = lanes_of(steps->high);
     seen all = {lanes_of(0), lanes_of(0)};
     for (int64_t i = 0; i < rows; i++, y += ld) {

@@ -25,15 +25,15 @@ typedef struct {
 
 typedef struct {
     int64_t channels, height, width;
-    int last;              /* step that reads it last */
-    bool is_known;         /* an input */
-    bool keeps, guesses;   /* whether values are needed besides codes; whether codes may be guessed */
-    int64_t around[4];     /* zeros in the codes */
-    hc_view view;          /* of the image at hand: (1, channel, h, w) */
-    float *values;         /* or NULL: an input that is read as it is */
-    uint8_t *codes;        /* or NULL */
-    float scale;           /* of the codes */
-    uint32_t largest;      /* bits of the largest magnitude */
+    int last;            /* step that reads it last */
+    bool is_known;       /* an input */
+    bool keeps, guesses; /* whether values are needed besides codes; whether codes may be guessed */
+    int64_t around[4];   /* zeros in the codes */
+    hc_view view;        /* of the image at hand: (1, channel, h, w) */
+    float *values;       /* or NULL: an input that is read as it is */
+    uint8_t *codes;      /* or NULL */
+    float scale;         /* of the codes */
+    uint32_t largest;    /* bits of the largest magnitude */
     hc_room *of_values, *of_codes;
 } hc_tensor;
 
@@ -45,7 +45,7 @@ typedef struct {
     hc_tensor *tensors;
     hc_room *rooms;
     int n_rooms, most_rooms; /* more than are used at a time */
-    bool *links; /* of each step */
+    bool *links;             /* of each step */
 } hc_chain;
 
 static hc_room *room_of(hc_chain *chain, int64_t bytes) {
@@ -243,7 +243,8 @@ static void around_of(const hc_conv_step *step, int64_t around[4]) {
 static bool same(const int64_t a[4], const int64_t b[4]) { return memcmp(a, b, 4 * sizeof *a) == 0; }
 
 static hc_convolution convolution_of(const hc_chain *chain, const hc_conv_step *step, const hc_operand *w,
-                                     const hc_view *bias, const hc_view *x, const hc_window *window, const hc_view *out) {
+                                     const hc_view *bias, const hc_view *x, const hc_window *window,
+                                     const hc_view *out) {
     return (hc_convolution){.run = chain->run,
                             .x = x,
                             .out = out,
@@ -259,11 +260,8 @@ static hc_status run_step(hc_chain *chain, int i, hc_error *error) {
     hc_tensor *x = &chain->tensors[step->from], *y = &chain->tensors[chain->n_inputs + i];
     hc_tensor *other = step->plus >= 0 ? &chain->tensors[step->plus] : NULL;
     const hc_operand w = {.packed = step->w};
-    const hc_view bias = {.data = (void *)step->bias,
-                          .dtype = HC_F32,
-                          .ndim = 1,
-                          .shape = {y->channels},
-                          .strides = {sizeof(float)}};
+    const hc_view bias = {
+        .data = (void *)step->bias, .dtype = HC_F32, .ndim = 1, .shape = {y->channels}, .strides = {sizeof(float)}};
     const hc_link_steps steps = {step->clamps, step->low, step->high};
     const hc_status none = HC_MEMORY;
     void *nowhere = chain->inputs[0].data; /* of results that are codes alone */
@@ -292,8 +290,7 @@ static hc_status run_step(hc_chain *chain, int i, hc_error *error) {
         link.codes = x->codes;
         link.line = codes_line(x);
         link.scale = x->scale;
-        seen = pixels_of(x->codes, x->channels, x->height + around[0] + around[1],
-                         x->width + around[2] + around[3]);
+        seen = pixels_of(x->codes, x->channels, x->height + around[0] + around[1], x->width + around[2] + around[3]);
         window.pad_before[0] = window.pad_before[1] = 0;
     } else if (step->around[0] || step->around[1] || step->around[2] || step->around[3]) {
         status = widened(chain, x, step->around, &room, &seen, error);
@@ -351,11 +348,8 @@ static hc_status plan(hc_chain *chain, hc_error *error) {
             return status;
         if (v->ndim != 4 || v->dtype != HC_F32 || v->shape[0] != chain->inputs[0].shape[0])
             return hc_fail(error, HC_VALUE, "conv2d: inputs of a chain are not float32 images, of the same number");
-        chain->tensors[i] = (hc_tensor){.channels = v->shape[1],
-                                        .height = v->shape[2],
-                                        .width = v->shape[3],
-                                        .last = -1,
-                                        .is_known = true};
+        chain->tensors[i] = (hc_tensor){
+            .channels = v->shape[1], .height = v->shape[2], .width = v->shape[3], .last = -1, .is_known = true};
     }
     for (int i = 0; i < chain->n_steps; i++) {
         const hc_conv_step *step = &chain->steps[i];
@@ -402,9 +396,10 @@ static hc_status choose(hc_chain *chain, hc_error *error) {
         int64_t around[4];
         around_of(step, around);
         const hc_operand w = {.packed = step->w};
-        const hc_view view = x->is_known ? chain->inputs[step->from]
-                                         : pixels_of(chain->inputs[0].data, x->channels,
-                                                     x->height + around[0] + around[1], x->width + around[2] + around[3]);
+        const hc_view view = x->is_known
+                                 ? chain->inputs[step->from]
+                                 : pixels_of(chain->inputs[0].data, x->channels, x->height + around[0] + around[1],
+                                             x->width + around[2] + around[3]);
         hc_view one = view;
         one.shape[0] = 1;
         const hc_view out = pixels_of(chain->inputs[0].data, y->channels, y->height, y->width);
@@ -412,8 +407,7 @@ static hc_status choose(hc_chain *chain, hc_error *error) {
         if (!x->is_known)
             window.pad_before[0] = window.pad_before[1] = 0;
         hc_convolution conv = convolution_of(chain, step, &w, NULL, &one, &window, &out);
-        const hc_status status =
-            hc_check_conv2d(&one, &w, NULL, &window, step->activations, &out, &conv.shape, error);
+        const hc_status status = hc_check_conv2d(&one, &w, NULL, &window, step->activations, &out, &conv.shape, error);
         if (status != HC_OK)
             return status;
         conv.order = hc_conv_order_of(&conv);
@@ -421,7 +415,8 @@ static hc_status choose(hc_chain *chain, hc_error *error) {
             return hc_fail(error, HC_VALUE, "conv2d: step %d of a chain does not round its input", i);
         chain->links[i] = hc_conv_links(&conv);
         y->keeps = step->out.data != NULL;
-        y->guesses = chain->links[i] && step->clamps && step->high > 0 && step->high < (float)HUGE_VAL && step->low >= -step->high;
+        y->guesses = chain->links[i] && step->clamps && step->high > 0 && step->high < (float)HUGE_VAL &&
+                     step->low >= -step->high;
     }
     for (int i = 0; i < chain->n_steps; i++) {
         const hc_conv_step *step = &chain->steps[i];

@@ -24,8 +24,9 @@ typedef struct hc_images hc_images;
 /* Inside a chain (chain.c), for one image: x as codes instead of its values, and more steps after the bias. The result is
  * contiguous, (h, w, filter). */
 typedef struct {
-    const uint8_t *codes; /* of all of x, biased by 128, (h, w, channel), 64 bytes after them are readable. NULL: none */
-    int64_t line;         /* codes from a line to the next */
+    const uint8_t
+        *codes;   /* of all of x, biased by 128, (h, w, channel), 64 bytes after them are readable. NULL: none */
+    int64_t line; /* codes from a line to the next */
     float scale;
     hc_link_steps steps;
     const float *plus; /* like the result; or NULL */
@@ -47,7 +48,7 @@ typedef struct {
     hc_conv_shape shape;
     hc_conv_order order;
     hc_conv_link *link; /* or NULL */
-    hc_images *images; /* while an algorithm runs: the quantized x (quantized/images.h); NULL: floats */
+    hc_images *images;  /* while an algorithm runs: the quantized x (quantized/images.h); NULL: floats */
 } hc_convolution;
 
 /* Work of an algorithm: the counts for which costs.def has times. For floats they depend on shapes alone. */

@@ -44,7 +44,11 @@ def draw_model(draw: Draw, threads: int) -> Call | None:
         text, floats = f"{name}{f' of {channels}' if size == 32 else ''}, {batch} x 3 x {size} x {size}", []
     exact = _first(model(**inputs)).numpy()
     small = ht.convert(model, fmt, activations=activations, exclude=floats)
-    run = _caller(ht.fuse(small) if name in FUSED else small, inputs)
+    if name in FUSED:
+        small = ht.fuse(small)
+    elif activations:
+        small = ht.fuse(small, inputs=next(iter(inputs.values())))
+    run = _caller(small, inputs)
     calls = {FLOAT: _caller(model, inputs)}
     calls |= _peers(torch, model, inputs, threads, Options(draw.quick, [threads], "drawn"))
     int8 = {title: call for title, call in calls.items() if "int8" in title}

@@ -243,9 +243,13 @@ static void blocks_task(void *context, int64_t task, int thread) {
         float scales[ACROSS], values[ACROSS * PART], *rows[DOWN];
         _Alignas(HC_CACHE_LINE) int32_t sums[DOWN * ACROSS * PART];
         int64_t lds[DOWN];
+        hc_link_rows linked[DOWN];
         hc_code_windows(codes, 0, first + q, n, corner, scales);
         for (int i = 0; i < down; i++)
-            rows[i] = link && !link->floats ? NULL : hc_answers_at(answers, first + i * width + q, n, 0, &lds[i]);
+            if (link)
+                hc_link_begin(answers, first + i * width + q, n, &linked[i]);
+            else
+                rows[i] = hc_answers_at(answers, first + i * width + q, n, 0, &lds[i]);
         for (int64_t filter = 0; filter < job->filters; filter += PART) {
             const int64_t part = hc_min(PART, job->filters - filter);
             const uint8_t *x = (const uint8_t *)corner[0] + filter;
@@ -257,12 +261,15 @@ static void blocks_task(void *context, int64_t task, int thread) {
                 job->block->fn.depthwise_wide_s8(side, stride, down, n, x, codes->row_step, codes->depth, panel,
                                                  job->init + filter, part, sums, ACROSS * PART, PART);
             for (int i = 0; i < down; i++) {
+                if (link) {
+                    hc_link_sums(answers, &linked[i], n, filter, part, sums + i * ACROSS * PART, PART, scales[0],
+                                 job->scales + filter);
+                    continue;
+                }
                 float *place = rows[i] ? rows[i] + filter : values;
                 const int64_t ld = rows[i] ? lds[i] : PART;
                 job->dequantize(n, part, sums + i * ACROSS * PART, PART, scales, job->scales + filter, place, ld);
-                if (link)
-                    hc_link_answers(answers, first + i * width + q, n, filter, part, place, ld);
-                else if (place == values || finishes)
+                if (place == values || finishes)
                     hc_write_answers(answers, first + i * width + q, n, filter, part, place, ld);
             }
         }
