@@ -454,8 +454,8 @@ void hc_link_sums(const hc_pixels *p, const hc_link_rows *rows, int n, int64_t f
     tile.plus = tile.plus ? tile.plus + filter : NULL;
     tile.to = tile.to ? tile.to + filter : NULL;
     tile.at = filter;
-    const uint32_t largest = HC_PICK(link_s32, conv->run)(n, filters, &tile, 0);
     uint32_t known = __atomic_load_n(&link->largest, __ATOMIC_RELAXED);
+    const uint32_t largest = HC_PICK(link_s32, conv->run)(n, filters, &tile, known);
     while (known < largest &&
            !__atomic_compare_exchange_n(&link->largest, &known, largest, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;

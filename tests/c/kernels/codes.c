@@ -182,8 +182,9 @@ static void link_tile_case(const hc_kernel *kernel, int64_t rows, int64_t column
     same_tile.to = tile.to ? wanted : NULL;
     same_tile.codes = rounds ? wanted_to : NULL;
     tile.at = same_tile.at = 1;
-    const uint32_t found = kernel->fn.link_s32(rows, columns, &tile, 0);
-    const uint32_t largest = hc_link_s32_scalar(rows, columns, &same_tile, 0);
+    const uint32_t so_far = draw_below(2) ? 0 : hc_f32_bits(tile.steps.high);
+    const uint32_t found = kernel->fn.link_s32(rows, columns, &tile, so_far);
+    const uint32_t largest = hc_link_s32_scalar(rows, columns, &same_tile, so_far);
     same("the largest", I32, &found, &largest, 1);
     same("results", F32, got, wanted, rows * step);
     same("codes", U8, codes, wanted_codes, rows * step);
