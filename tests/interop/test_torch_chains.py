@@ -63,7 +63,7 @@ def images(seed: int, batch: int = 2, side: int = 41) -> Any:
 
 
 @pytest.mark.parametrize("fmt", ["int8", "int4", "vsq4-g16-s4"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_bits_of_the_modules(seed: int, fmt: str) -> None:
     small = ht.convert(network(seed), fmt, activations="int8")
     x = images(seed)

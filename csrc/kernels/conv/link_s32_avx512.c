@@ -25,6 +25,7 @@ INLINE __m512i some(int64_t rows, const __mmask16 mask, int64_t j, const hc_link
     const float reciprocal = rounds ? 1.0f / tile->code_scale : 0;
     const __m512 by = _mm512_set1_ps(reciprocal), magic = _mm512_set1_ps(0x1.8p23f + (float)ZERO);
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    const __m512 sure = _mm512_set1_ps(rounds && inverts(tile->code_scale) ? SURE : -1); /* or never */
     for (int64_t i = 0; i < rows; i++) {
         const int32_t *sums = tile->sums + i * tile->ld + j;
         __m256 part[2];
@@ -46,7 +47,7 @@ INLINE __m512i some(int64_t rows, const __mmask16 mask, int64_t j, const hc_link
         const __m512 sum = _mm512_fmadd_ps(y, by, magic);
         const __m512 apart = _mm512_fmsub_ps(y, by, _mm512_sub_ps(sum, magic));
         uint8_t *to = tile->codes[i] + tile->at + j;
-        const __mmask16 unsure = _mm512_mask_cmp_ps_mask(mask, _mm512_abs_ps(apart), _mm512_set1_ps(SURE), _CMP_NLE_UQ);
+        const __mmask16 unsure = _mm512_mask_cmp_ps_mask(mask, _mm512_abs_ps(apart), sure, _CMP_NLE_UQ);
         if (__builtin_expect(unsure == 0, 1)) {
             const __m512i unit = _mm512_sub_epi32(_mm512_castps_si512(sum), _mm512_set1_epi32(0x4b400000));
             _mm_mask_storeu_epi8(to, mask, _mm512_cvtepi32_epi8(unit));
@@ -103,7 +104,7 @@ INLINE bool nearly(int64_t rows, int64_t columns, const hc_link_tile *tile, uint
     float bias;
     memcpy(&bias, &bias_bits, sizeof bias);
     const float apart = 0x1p-20f * (high + bias), error = apart / tile->code_scale;
-    if (!(error < 0x1p-6f) || tile->steps.low < -high || *largest > bits)
+    if (!inverts(tile->code_scale) || !(error < 0x1p-6f) || tile->steps.low < -high || *largest > bits)
         return false;
     __m512 most = _mm512_set1_ps(-INFINITY);
     int64_t j = 0;
@@ -131,8 +132,6 @@ INLINE uint32_t all(int64_t rows, int64_t columns, const hc_link_tile *tile, con
 
 uint32_t hc_link_s32_avx512(int64_t rows, int64_t columns, const hc_link_tile *tile, uint32_t largest) {
     const bool adds = tile->plus != NULL, writes = tile->to != NULL, clamps = tile->steps.clamps;
-    if (tile->codes && !inverts(tile->code_scale))
-        return hc_link_s32_scalar(rows, columns, tile, largest);
     uint32_t found = largest;
     if (tile->codes && !writes && !adds && nearly(rows, columns, tile, &found))
         return found;

@@ -17,6 +17,7 @@ from .call import Call, Draw
 RECIPES = (("int8", "int8"), ("int8", "int8"), ("vsq4-g16-s4", "int8"), ("int4-g32-f16", None))
 NAMES = ("MiniLM", "MiniLM", "ViT", "small CNN", "EfficientNet-lite0")
 FUSED = ("MiniLM", "ViT")
+CHAINS = ("EfficientNet-lite0",)  # the convolutions of the small CNN have pooling between them
 TOKENS = (8, 16, 32, 64, 128)
 
 
@@ -46,7 +47,7 @@ def draw_model(draw: Draw, threads: int) -> Call | None:
     small = ht.convert(model, fmt, activations=activations, exclude=floats)
     if name in FUSED:
         small = ht.fuse(small)
-    elif activations:
+    elif activations and name in CHAINS:
         small = ht.fuse(small, inputs=next(iter(inputs.values())))
     run = _caller(small, inputs)
     calls = {FLOAT: _caller(model, inputs)}
