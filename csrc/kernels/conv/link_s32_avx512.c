@@ -104,7 +104,9 @@ INLINE bool nearly(int64_t rows, int64_t columns, const hc_link_tile *tile, uint
     float bias;
     memcpy(&bias, &bias_bits, sizeof bias);
     const float apart = 0x1p-20f * (high + bias), error = apart / tile->code_scale;
-    if (!inverts(tile->code_scale) || !(error < 0x1p-6f) || tile->steps.low < -high || *largest > bits)
+    const bool usual =
+        tile->code_scale >= 0x1p-80f && inverts(tile->code_scale); /* scales are normal, or add nothing */
+    if (!usual || !(error < 0x1p-6f) || tile->steps.low < -high || *largest > bits)
         return false;
     __m512 most = _mm512_set1_ps(-INFINITY);
     int64_t j = 0;

@@ -208,13 +208,13 @@ def _onnx_static(runtime: Any, tools: Any, data: bytes, feeds: dict[str, Any]) -
         names = [one.name for one in runtime.InferenceSession(paths[1]).get_inputs()]
         examples = iter([dict(zip(names, feeds.values(), strict=False))])
 
-        class Examples(tools.CalibrationDataReader):  # type: ignore[misc, name-defined]
+        class Examples(tools.CalibrationDataReader):  # type: ignore[misc]
             def get_next(self) -> Any:
                 return next(examples, None)
 
         tools.quantize_static(paths[1], paths[2], Examples(), per_channel=True, weight_type=tools.QuantType.QInt8)
-        with open(paths[2], "rb") as file:
-            return file.read()
+        with open(paths[2], "rb") as made:
+            return made.read()
 
 
 def _share(model: Any, inputs: dict[str, Any], threads: int) -> float:

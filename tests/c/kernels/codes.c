@@ -174,7 +174,7 @@ static void link_tile_case(const hc_kernel *kernel, int64_t rows, int64_t column
                          .scales = scales,
                          .bias = which & 1 ? bias : NULL,
                          .plus = which & 2 ? plus : NULL,
-                         .to = which & 16 ? NULL : got,
+                         .to = rounds && which & 16 ? NULL : got,
                          .step = step,
                          .codes = rounds ? to : NULL,
                          .at = 2};

@@ -26,12 +26,14 @@ LEAST = 2  # convolutions of a run
 def _limits(one: Operation) -> tuple[float, float] | None:
     """Return the limits of an operation that clamps its input, None for any other."""
     function, args = one.function, one.args
-    if one.kwargs:
+    low: Any
+    high: Any
+    if one.kwargs or (function is aten.hardtanh.default and len(args) == 2):
         return None
     if function is aten.relu.default:
         return 0.0, np.inf
     if function is aten.hardtanh.default:
-        low, high = (*args[1:], *(-1.0, 1.0)[len(args) - 1 :])
+        low, high = tuple(args[1:]) if len(args) == 3 else (-1.0, 1.0)
     elif function is aten.clamp_min.default:
         low, high = args[1], np.inf
     elif function is aten.clamp.default:
