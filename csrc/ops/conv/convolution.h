@@ -21,7 +21,7 @@ typedef enum { HC_CONV_FLOATS = 0, HC_CONV_FOLDED, HC_CONV_GROUPED, HC_CONV_ROUN
 
 typedef struct hc_images hc_images;
 
-/* Inside a chain (chain.c), for one image: x as codes instead of its values, and more steps after the bias. The result is
+/* Inside a chain (quantized/chain.c), for one image: x as codes instead of its values, and more steps after the bias. The result is
  * contiguous, (h, w, filter). */
 typedef struct {
     const uint8_t
