@@ -443,6 +443,26 @@ hc_status hc_prepack_filters(const hc_run *run, const hc_view *x, const hc_opera
 int64_t hc_prepacked_filters_bytes(const hc_prepacked_filters *prepacked);
 void hc_prepacked_filters_free(hc_prepacked_filters *prepacked);
 
+/* Convolutions one after the other, each image by itself. Tensors are numbered: the inputs first, then the result of each
+ * step. A step is a convolution of the rounded tensor `from`, plus the bias, plus the tensor `plus`; then, if it clamps,
+ * values above `high` become `high` and values below `low` become `low`; NaN stays. The results are bitwise identical to
+ * those of hc_conv2d with these operations after it. `guess` is kept from call to call: whether rounding results before
+ * all of them are known saved time. It does not change results. */
+typedef struct {
+    int from, plus; /* plus -1: none */
+    const hc_packed *w;
+    const float *bias; /* or NULL */
+    const hc_format *activations;
+    hc_window window;  /* pad_before: the same after */
+    int64_t around[4]; /* zeros around the tensor, besides those: top, bottom, left, right; none around an input */
+    bool clamps;
+    float low, high;
+    bool guess;
+    hc_view out; /* float32 (N, C, H, W), contiguous; data NULL: no result of the chain */
+} hc_conv_step;
+hc_status hc_conv_chain(const hc_run *run, int n_inputs, const hc_view *inputs, int n_steps, hc_conv_step *steps,
+                        hc_error *error);
+
 /* Convolution without the products of zeros: float32 sums over r, s, c ascending of the pairs in which neither value is
  * 0 (ops/sparse/outer.c). w is a view of floats, groups and dilation are 1. Working memory: under 64 MiB for every
  * size. */

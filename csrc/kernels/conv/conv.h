@@ -147,6 +147,35 @@ typedef uint32_t hc_largest_f32_fn(const float *x, int64_t n, uint32_t so_far);
  * normal. */
 typedef void hc_codes_s8_fn(const float *x, int64_t n, float scale, int form, void *to);
 
+/* link_f32: y = y + bias[j], + plus[i, j], where they are not NULL, then if it clamps values above high become high and those
+ * below low become low, NaN stays; in place for rows x columns values. Returns the maximum of `largest` and the bits of the
+ * magnitudes of the results, HC_LINK_NOT_FINITE if one is not finite. */
+enum { HC_LINK_NOT_FINITE = 0x7fc00000 };
+typedef struct {
+    bool clamps;
+    float low, high;
+} hc_link_steps;
+typedef uint32_t hc_link_f32_fn(int64_t rows, int64_t columns, float *y, int64_t ld, const hc_link_steps *steps,
+                                const float *bias, const float *plus, int64_t ldp, uint32_t largest);
+
+/* link_s32: the same for y[i, j] = float32((float64(scale) * float64(scales[j])) * float64(sums[i, j])), which is written to
+ * `to` unless that is NULL. Unless `codes` is NULL, it clamps, and codes[i][j] is the code of the result, as of codes_s8 with
+ * code_scale, plus 128. rows is at most 16, columns at most 64. */
+enum { HC_LINK_ROWS = 16, HC_LINK_COLUMNS = 64 };
+typedef struct {
+    hc_link_steps steps;
+    const int32_t *sums;
+    int64_t ld;
+    float scale, code_scale;
+    const float *scales, *bias; /* bias: or NULL */
+    const float *plus;          /* or NULL */
+    float *to;
+    int64_t step; /* of plus and to */
+    uint8_t *const *codes;
+    int64_t at; /* of the first code in its row */
+} hc_link_tile;
+typedef uint32_t hc_link_s32_fn(int64_t rows, int64_t columns, const hc_link_tile *tile, uint32_t largest);
+
 /* code_pairs_s8: to[i] = the codes, as of codes_s8, of a[i] in the low and of b[i] in the high 16 bits, for i < n. b NULL:
  * zeros. */
 typedef void hc_code_pairs_s8_fn(const float *a, const float *b, int64_t n, float scale, int32_t *to);

@@ -10,11 +10,13 @@
     const char *hc_conv_##symbol##_refuses(const hc_convolution *conv);                                                \
     hc_conv_work hc_conv_##symbol##_work(const hc_convolution *conv);                                                  \
     hc_status hc_conv_##symbol##_run(const hc_convolution *conv, hc_error *error);                                     \
+    bool hc_conv_##symbol##_links(const hc_convolution *conv);                                                         \
     hc_filter_form hc_conv_##symbol##_form(const hc_convolution *conv);                                                \
     hc_status hc_conv_##symbol##_prepack(const hc_convolution *conv, hc_prepacked_filters *to, hc_error *error);
 #include "ops/conv/algorithms.def"
 #undef HC_ALGORITHM
 
+#define HC_LINKS(symbol) .links = hc_conv_##symbol##_links
 #define HC_PREPACKS(symbol) .form = hc_conv_##symbol##_form, .prepack = hc_conv_##symbol##_prepack
 static const hc_algorithm ALGORITHMS[HC_N_ALGORITHMS] = {
 #define HC_ALGORITHM(section, symbol, text, does, ...)                                                                 \
@@ -270,6 +272,48 @@ hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, co
         hc_images_free(&images);
     if (status == HC_OK && (bias || conv.relu) && !ALGORITHMS[chosen].finishes)
         finish(&conv);
+    return status;
+}
+
+/* The fastest algorithm that links, or -1. */
+static int fastest_link(const hc_convolution *conv, double *seconds) {
+    int found = -1;
+    for (int i = 0; i < HC_N_ALGORITHMS; i++) {
+        const hc_algorithm *a = &ALGORITHMS[i];
+        if (a->order != conv->order || !a->links || !a->links(conv))
+            continue;
+        const hc_conv_work work = work_of(conv, i);
+        const double needed = hc_conv_seconds(conv->run->isa, (hc_algorithm_number)i, &work);
+        if (found < 0 || needed < *seconds)
+            found = i, *seconds = needed;
+    }
+    return found;
+}
+
+bool hc_conv_links(const hc_convolution *conv) {
+    double seconds = 0;
+    if (!hc_lines_make_codes(conv) || conv->order != HC_CONV_FOLDED || fastest_link(conv, &seconds) < 0)
+        return false;
+    const int best = fastest_of(conv, 1, false, false);
+    const hc_conv_work work = work_of(conv, best);
+    return seconds <= 1.25 * hc_conv_seconds(conv->run->isa, (hc_algorithm_number)best, &work);
+}
+
+hc_status hc_conv_linked(hc_convolution *conv, hc_error *error) {
+    double seconds = 0;
+    hc_status status =
+        hc_check_conv2d(conv->x, conv->w, conv->bias, conv->window, conv->activations, conv->out, &conv->shape, error);
+    if (status != HC_OK)
+        return status;
+    conv->order = hc_conv_order_of(conv);
+    const int chosen = fastest_link(conv, &seconds);
+    HC_ASSERT(chosen >= 0);
+    hc_images images;
+    conv->images = &images;
+    status = hc_images_begin(&images, conv, error);
+    if (status == HC_OK)
+        status = ALGORITHMS[chosen].run(conv, error);
+    hc_images_free(&images);
     return status;
 }
 

@@ -5,6 +5,7 @@
 #ifndef HC_CONVOLUTION_H
 #define HC_CONVOLUTION_H
 
+#include "kernels/kernel.h"
 #include "ops/check.h"
 #include "ops/product/operand.h"
 
@@ -20,6 +21,22 @@ typedef enum { HC_CONV_FLOATS = 0, HC_CONV_FOLDED, HC_CONV_GROUPED, HC_CONV_ROUN
 
 typedef struct hc_images hc_images;
 
+/* Inside a chain (quantized/chain.c), for one image: x as codes instead of its values, and more steps after the bias. The result is
+ * contiguous, (h, w, filter). */
+typedef struct {
+    const uint8_t
+        *codes;   /* of all of x, biased by 128, (h, w, channel), 64 bytes after them are readable. NULL: none */
+    int64_t line; /* codes from a line to the next */
+    float scale;
+    hc_link_steps steps;
+    const float *plus; /* like the result; or NULL */
+    bool floats;       /* whether the result is written to `out` */
+    uint8_t *to;       /* codes of the result, biased by 128; or NULL */
+    int64_t to_line;
+    float to_scale;
+    uint32_t largest; /* bits of the largest magnitude of the result, HC_LINK_NOT_FINITE if one is not finite */
+} hc_conv_link;
+
 typedef struct {
     const hc_run *run;
     const hc_view *x, *out, *bias; /* (image, channel, h, w); bias NULL: none */
@@ -30,7 +47,8 @@ typedef struct {
     const hc_prepacked_filters *filters; /* packed before, or NULL */
     hc_conv_shape shape;
     hc_conv_order order;
-    hc_images *images; /* while an algorithm runs: the quantized x (quantized/images.h); NULL: floats */
+    hc_conv_link *link; /* or NULL */
+    hc_images *images;  /* while an algorithm runs: the quantized x (quantized/images.h); NULL: floats */
 } hc_convolution;
 
 /* Work of an algorithm: the counts for which costs.def has times. For floats they depend on shapes alone. */
@@ -93,11 +111,16 @@ typedef struct {
     const char *(*refuses)(const hc_convolution *conv);
     hc_conv_work (*work)(const hc_convolution *conv);
     hc_status (*run)(const hc_convolution *conv, hc_error *error);
+    bool (*links)(const hc_convolution *conv); /* whether it does what a link says; NULL: never */
     /* NULL: filters cannot be prepacked. form: what this convolution packs in each call, all 0 for nothing. prepack:
      * packs it for all groups. */
     hc_filter_form (*form)(const hc_convolution *conv);
     hc_status (*prepack)(const hc_convolution *conv, hc_prepacked_filters *to, hc_error *error);
 } hc_algorithm;
+
+/* Whether an algorithm that links is the fastest one, and the convolution by such an algorithm. */
+bool hc_conv_links(const hc_convolution *conv);
+hc_status hc_conv_linked(hc_convolution *conv, hc_error *error);
 
 /* One output: adds the bias (-0 for none). With relu, values below 0 and -0 become +0, and NaN stays. */
 static inline float hc_finished(float value, float bias, bool relu) {

@@ -422,3 +422,41 @@ void hc_write_answers(const hc_pixels *p, int64_t first, int n, int64_t first_fi
             next_answer(p, &at);
     }
 }
+
+void hc_link_begin(const hc_pixels *p, int64_t first, int n, hc_link_rows *rows) {
+    const hc_convolution *conv = p->conv;
+    const hc_conv_link *link = conv->link;
+    const int64_t width = conv->shape.out_width, depth = conv->shape.filters, at = (p->row * width + first) * depth;
+    rows->tile = (hc_link_tile){.steps = link->steps,
+                                .code_scale = link->to_scale,
+                                .plus = link->plus ? link->plus + at : NULL,
+                                .to = link->floats ? (float *)conv->out->data + at : NULL,
+                                .step = depth,
+                                .codes = link->to ? rows->codes : NULL};
+    int64_t row = p->row + first / width, q = first % width;
+    for (int i = 0; i < n && link->to; i++) {
+        rows->codes[i] = link->to + row * link->to_line + q * depth;
+        if (++q == width)
+            q = 0, row++;
+    }
+}
+
+void hc_link_sums(const hc_pixels *p, const hc_link_rows *rows, int n, int64_t filter, int64_t filters,
+                  const int32_t *sums, int64_t ld, float scale, const float *scales) {
+    const hc_convolution *conv = p->conv;
+    hc_conv_link *link = conv->link;
+    hc_link_tile tile = rows->tile;
+    tile.sums = sums;
+    tile.ld = ld;
+    tile.scale = scale;
+    tile.scales = scales;
+    tile.bias = conv->bias ? (const float *)conv->bias->data + filter : NULL;
+    tile.plus = tile.plus ? tile.plus + filter : NULL;
+    tile.to = tile.to ? tile.to + filter : NULL;
+    tile.at = filter;
+    uint32_t known = __atomic_load_n(&link->largest, __ATOMIC_RELAXED);
+    const uint32_t largest = HC_PICK(link_s32, conv->run)(n, filters, &tile, known);
+    while (known < largest &&
+           !__atomic_compare_exchange_n(&link->largest, &known, largest, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}

@@ -69,6 +69,15 @@ void hc_windows(const hc_pixels *pixels, int64_t channel, int64_t first, int64_t
  * and applies the ReLU; in place if hc_answers_at returns an address. */
 void hc_write_answers(const hc_pixels *pixels, int64_t first, int n, int64_t first_filter, int64_t filters,
                       const float *values, int64_t ld);
+/* For a link: outputs first .. first + n of the band, at most 16; then sums of some of their filters, which have the scale of
+ * x and those of the filters. */
+typedef struct {
+    hc_link_tile tile;
+    uint8_t *codes[HC_LINK_ROWS];
+} hc_link_rows;
+void hc_link_begin(const hc_pixels *pixels, int64_t first, int n, hc_link_rows *rows);
+void hc_link_sums(const hc_pixels *pixels, const hc_link_rows *rows, int n, int64_t filter, int64_t filters,
+                  const int32_t *sums, int64_t ld, float scale, const float *scales);
 /* The address of these outputs if they have a constant stride and filters are contiguous; otherwise NULL. */
 float *hc_answers_at(const hc_pixels *pixels, int64_t first, int n, int64_t first_filter, int64_t *ld);
 /* Prefetches the cache lines of a tile of outputs that is written soon. */

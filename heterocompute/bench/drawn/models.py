@@ -17,6 +17,7 @@ from .call import Call, Draw
 RECIPES = (("int8", "int8"), ("int8", "int8"), ("vsq4-g16-s4", "int8"), ("int4-g32-f16", None))
 NAMES = ("MiniLM", "MiniLM", "ViT", "small CNN", "EfficientNet-lite0")
 FUSED = ("MiniLM", "ViT")
+CHAINS = ("EfficientNet-lite0",)  # the convolutions of the small CNN have pooling between them
 TOKENS = (8, 16, 32, 64, 128)
 
 
@@ -44,7 +45,11 @@ def draw_model(draw: Draw, threads: int) -> Call | None:
         text, floats = f"{name}{f' of {channels}' if size == 32 else ''}, {batch} x 3 x {size} x {size}", []
     exact = _first(model(**inputs)).numpy()
     small = ht.convert(model, fmt, activations=activations, exclude=floats)
-    run = _caller(ht.fuse(small) if name in FUSED else small, inputs)
+    if name in FUSED:
+        small = ht.fuse(small)
+    elif activations and name in CHAINS:
+        small = ht.fuse(small, inputs=next(iter(inputs.values())))
+    run = _caller(small, inputs)
     calls = {FLOAT: _caller(model, inputs)}
     calls |= _peers(torch, model, inputs, threads, Options(draw.quick, [threads], "drawn"))
     int8 = {title: call for title, call in calls.items() if "int8" in title}

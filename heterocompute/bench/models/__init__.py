@@ -171,7 +171,10 @@ def _onnxruntime(torch: Any, model: object, inputs: dict[str, Any], threads: int
     torch.onnx.export(model, (), file, kwargs=inputs, dynamo=True, verbose=False, external_data=False)
     calls: dict[str, Call] = {}
     feeds = {name: value.numpy() for name, value in inputs.items()}
-    for title, data in (("float32", file.getvalue()), ("dynamic int8", _onnx_int8(tools, file.getvalue()))):
+    models = {"float32": file.getvalue(), "dynamic int8": _onnx_int8(tools, file.getvalue())}
+    if any(value.ndim == 4 for value in feeds.values()):
+        models["static int8"] = _onnx_static(runtime, tools, file.getvalue(), feeds)
+    for title, data in models.items():
         settings = runtime.SessionOptions()
         settings.intra_op_num_threads = threads
         settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -193,6 +196,25 @@ def _onnx_int8(tools: Any, data: bytes) -> bytes:
         tools.quantize_dynamic(paths[0], paths[1], weight_type=tools.QuantType.QInt8, per_channel=True)
         with open(paths[1], "rb") as file:
             return file.read()
+
+
+def _onnx_static(runtime: Any, tools: Any, data: bytes, feeds: dict[str, Any]) -> bytes:
+    """Return a model with scales of activations that are calibrated with the inputs themselves."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [os.path.join(folder, name) for name in ("float.onnx", "ready.onnx", "int8.onnx")]
+        with open(paths[0], "wb") as file:
+            file.write(data)
+        tools.shape_inference.quant_pre_process(paths[0], paths[1], skip_symbolic_shape=True)
+        names = [one.name for one in runtime.InferenceSession(paths[1]).get_inputs()]
+        examples = iter([dict(zip(names, feeds.values(), strict=False))])
+
+        class Examples(tools.CalibrationDataReader):  # type: ignore[misc]
+            def get_next(self) -> Any:
+                return next(examples, None)
+
+        tools.quantize_static(paths[1], paths[2], Examples(), per_channel=True, weight_type=tools.QuantType.QInt8)
+        with open(paths[2], "rb") as made:
+            return made.read()
 
 
 def _share(model: Any, inputs: dict[str, Any], threads: int) -> float:

@@ -25,6 +25,7 @@ from ...products.arguments import as_format
 from ...products.layers.transformer import GATES
 from ..models.batches import evaluating
 from .carrying import copied, own_function
+from .chains.network import fuse_network, has_convolutions
 from .operators import is_unobserved
 from .weights import PackedWeight
 
@@ -362,8 +363,8 @@ def _blocks_in(model: Any) -> Iterator[tuple[str, Any]]:
             yield path, module
 
 
-def fuse(model: Any, *, inplace: bool = False) -> Any:
-    """Let the blocks of an encoder run as one call each, with all steps between their packed layers.
+def fuse(model: Any, *, inplace: bool = False, inputs: Any = None) -> Any:
+    """Let blocks of encoders and runs of convolutions run as one call each, with all steps between their packed layers.
 
     Parameters
     ----------
@@ -373,6 +374,10 @@ def fuse(model: Any, *, inplace: bool = False) -> Any:
         layers of a block are packed, with one format of activations.
     inplace : bool
         Change the model itself. By default the blocks of a copy are changed.
+    inputs : torch.Tensor, optional
+        Images (N, C, H, W) for a model of convolutions, whose steps are recorded with them. Runs of convolutions become
+        one call each, with zero padding, sums, ReLU, ReLU6 and other limits between them. Their inputs are rounded:
+        ``activations`` of `convert` are integers, such as ``"int8"``. PyTorch runs the other steps.
 
     Returns
     -------
@@ -381,7 +386,8 @@ def fuse(model: Any, *, inplace: bool = False) -> Any:
         activations are those of `heterocompute.attention` and `heterocompute.layers`, so that results differ from
         those of PyTorch's functions by rounding, and have the same bits on every machine and with every number of
         threads. A call with a mask, in training, with gradients, under autocast, or with hooks, a replaced ``forward``
-        or dropout inside of a block runs module by module.
+        or dropout inside of a block runs module by module. Runs of convolutions have the bits of their modules. Images
+        of another shape are recorded at their first call.
 
     Raises
     ------
@@ -404,6 +410,13 @@ def fuse(model: Any, *, inplace: bool = False) -> Any:
     if not inplace:
         model = copied(model, {}, (), "fuse")
     reasons, count = [], 0
+    if inputs is not None:
+        if not has_convolutions(model):
+            raise WrongValue("fuse: inputs are images, but the model has no packed convolutions of images")
+        reason = fuse_network(model, inputs)
+        if reason:
+            raise WrongValue(f"fuse: {type(model).__name__}: {reason}")
+        return model
     for path, block in [*_blocks_in(model)]:
         parts = "its forward was replaced" if own_function(block) else parts_of(block)
         reason = parts if isinstance(parts, str) else _fuse_one(block, parts)
@@ -417,6 +430,8 @@ def fuse(model: Any, *, inplace: bool = False) -> Any:
         why = f": {reasons[0]}" if reasons else ""
         if any(isinstance(one, Fused) for one in model.modules()):
             why = " and is not fused already"
+        elif has_convolutions(model):
+            why = f"{why}; for its convolutions, pass images as inputs="
         raise WrongValue(f"fuse: the model has no block that one call computes{why}")
     return model
 

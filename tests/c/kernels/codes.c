@@ -112,3 +112,101 @@ void check_code_pairs_s8(const hc_kernel *kernel) {
     usual();
     pairs_case(kernel, 3584, 0.0123f, true, ANYWHERE);
 }
+
+static void link_case(const hc_kernel *kernel, int64_t rows, int64_t columns, bool has_bias, bool adds, bool clamps,
+                      float_kind kind) {
+    begin("%" D " x %" D ", bias %d, plus %d, clamps %d, floats %d", rows, columns, has_bias, adds, clamps, kind);
+    const int64_t ld = columns + 3, n = rows * ld;
+    const hc_link_steps steps = {clamps, -0.5f, 6.0f};
+    float *got = items(n, 4), *bias = has_bias ? items(columns, 4) : NULL, *plus = adds ? items(n, 4) : NULL;
+    for (int64_t i = 0; i < n; i++) {
+        got[i] = draw_float(kind);
+        if (plus)
+            plus[i] = draw_float(PLAIN);
+    }
+    for (int64_t j = 0; bias && j < columns; j++)
+        bias[j] = draw_float(PLAIN);
+    float *wanted = copy_of(got, n, 4);
+    uint32_t largest = 0x3f800000;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) {
+            float y = wanted[i * ld + j];
+            y = bias ? y + bias[j] : y;
+            y = plus ? y + plus[i * ld + j] : y;
+            y = clamps && y > steps.high ? steps.high : clamps && y < steps.low ? steps.low : y;
+            wanted[i * ld + j] = y;
+            const uint32_t bits = isfinite(y) ? hc_f32_bits(fabsf(y)) : HC_LINK_NOT_FINITE;
+            largest = bits > largest ? bits : largest;
+        }
+    const uint32_t found = kernel->fn.link_f32(rows, columns, got, ld, &steps, bias, plus, ld, 0x3f800000);
+    same("the largest", I32, &found, &largest, 1);
+    same("results", F32, got, wanted, n);
+    BENCH(hc_link_f32_scalar(rows, columns, got, ld, &steps, bias, plus, ld, 0),
+          kernel->fn.link_f32(rows, columns, got, ld, &steps, bias, plus, ld, 0));
+}
+
+static void link_tile_case(const hc_kernel *kernel, int64_t rows, int64_t columns, int which, float code_scale) {
+    begin("%" D " x %" D ", parts %d, scale %a", rows, columns, which, (double)code_scale);
+    const bool rounds = which & 8;
+    const int64_t ld = columns + 5, step = columns + 3;
+    int32_t *sums = items(rows * ld, 4);
+    float *scales = items(columns, 4), *bias = items(columns, 4), *plus = items(rows * step, 4);
+    float *got = items(rows * step, 4), *wanted = copy_of(got, rows * step, 4);
+    uint8_t *codes = items(rows * step, 1), *wanted_codes = copy_of(codes, rows * step, 1);
+    uint8_t *to[HC_LINK_ROWS], *wanted_to[HC_LINK_ROWS];
+    for (int64_t i = 0; i < rows * ld; i++)
+        sums[i] = (int32_t)draw_below(1 << 20) - (1 << 19);
+    for (int64_t j = 0; j < columns; j++) {
+        scales[j] = fabsf(draw_float(PLAIN)) * 0x1p-10f;
+        bias[j] = draw_float(PLAIN);
+    }
+    for (int64_t i = 0; i < rows * step; i++)
+        plus[i] = draw_float(PLAIN);
+    for (int64_t i = 0; i < rows; i++) {
+        to[i] = codes + (rows - 1 - i) * step;
+        wanted_to[i] = wanted_codes + (rows - 1 - i) * step;
+    }
+    hc_link_tile tile = {.steps = {(which & 4) || rounds, 0, 127 * code_scale},
+                         .sums = sums,
+                         .ld = ld,
+                         .scale = code_scale * 0x1p-6f,
+                         .code_scale = code_scale,
+                         .scales = scales,
+                         .bias = which & 1 ? bias : NULL,
+                         .plus = which & 2 ? plus : NULL,
+                         .to = rounds && which & 16 ? NULL : got,
+                         .step = step,
+                         .codes = rounds ? to : NULL,
+                         .at = 2};
+    hc_link_tile same_tile = tile;
+    same_tile.to = tile.to ? wanted : NULL;
+    same_tile.codes = rounds ? wanted_to : NULL;
+    tile.at = same_tile.at = 1;
+    const uint32_t so_far = draw_below(2) ? 0 : hc_f32_bits(tile.steps.high);
+    const uint32_t found = kernel->fn.link_s32(rows, columns, &tile, so_far);
+    const uint32_t largest = hc_link_s32_scalar(rows, columns, &same_tile, so_far);
+    same("the largest", I32, &found, &largest, 1);
+    same("results", F32, got, wanted, rows * step);
+    same("codes", U8, codes, wanted_codes, rows * step);
+    BENCH(hc_link_s32_scalar(rows, columns, &same_tile, 0), kernel->fn.link_s32(rows, columns, &tile, 0));
+}
+
+void check_link_s32(const hc_kernel *kernel) {
+    for (int which = 0; which < 32; which++) {
+        FOR_EACH(int64_t, columns, 1, 7, 8, 15, 16, 17, 33, 64)
+        FOR_EACH(float, scale, 1.0f, 0.0472440943f, 0.0123f, 0x1p-120f, 0x1.fffffep-127f)
+        link_tile_case(kernel, 3, *columns, which, *scale);
+    }
+    usual();
+    link_tile_case(kernel, 16, 64, 1 + 4 + 8 + 16, 0.0472440943f);
+}
+
+void check_link_f32(const hc_kernel *kernel) {
+    for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
+        for (int which = 0; which < 8; which++) {
+            FOR_EACH(int64_t, columns, 1, 7, 8, 15, 16, 17, 33, 64)
+            link_case(kernel, 3, *columns, which & 1, which & 2, which & 4, (float_kind)kind);
+        }
+    usual();
+    link_case(kernel, 16, 64, true, false, true, PLAIN);
+}

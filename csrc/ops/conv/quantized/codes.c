@@ -59,6 +59,14 @@ bool hc_codes_plan(hc_codes *c, const hc_convolution *conv, int form, bool by_gr
     c->row_step = c->width * c->depth;
     c->plane_step = c->height * c->row_step;
     c->image_step = c->planes * c->plane_step;
+    if (conv->link && conv->link->codes) { /* the whole image is one band */
+        c->images = 1;
+        c->rows = s->out_height;
+        c->n_bands = 1;
+        c->row_step = conv->link->line;
+        c->plane_step = c->image_step = 0;
+        c->height = 0;
+    }
     const bool by_lines = hc_lines_make_codes(conv);
     c->in_place = (uintptr_t)x->data % sizeof(float) == 0 && x->strides[0] % 4 == 0 && x->strides[1] == 4 &&
                   x->strides[2] % 4 == 0 && x->strides[3] == c->depth * 4 && c->planes == 1;
@@ -91,6 +99,7 @@ hc_status hc_codes_begin(hc_codes *c, hc_error *error) {
     c->scale = c->line_scale + lines;
     c->largest = (uint32_t *)(void *)(c->scale + c->images);
     memset(c->memory + own_at - SLACK, 0, SLACK);
+    c->codes = c->conv->link && c->conv->link->codes ? c->conv->link->codes : c->memory;
     return HC_OK;
 }
 
@@ -194,6 +203,10 @@ hc_status hc_codes_band(hc_codes *c, int64_t band, hc_error *error) {
     answers->answers = answers->n_images * answers->n_rows * s->out_width;
     hc_images *images = c->conv->images;
     hc_status status = HC_OK;
+    if (c->codes != c->memory) {
+        c->scale[0] = c->conv->link->scale;
+        return HC_OK;
+    }
     if (row == 0 && images->by_lines)
         status = hc_images_scales(images, answers->image, answers->n_images, c->largest, c->scale, error);
     else if (row == 0)
@@ -216,7 +229,7 @@ void hc_code_windows(const hc_codes *c, int64_t group, int64_t first, int n, con
     int64_t q = first % width, p = first / width % height, image = first / width / height;
     for (int i = 0; i < n; i++) {
         const int64_t at = image * c->image_step + corner + p * stride[0] * c->row_step + q * stride[1] * c->depth;
-        rows[i] = c->memory + at * c->code_bytes;
+        rows[i] = c->codes + at * c->code_bytes;
         scales[i] = c->scale[image];
         if (++q == width) {
             q = 0;

@@ -25,6 +25,7 @@ typedef struct {
     hc_pixels answers;                        /* outputs of the current band; no other field of it is set */
     bool in_place;
     int64_t thread_bytes, values_at;
+    const uint8_t *codes; /* of the band: in memory, or those of a link */
     uint8_t *memory, *own;
     float *line_scale, *scale; /* of the band's lines, of its images */
     uint32_t *largest;         /* magnitudes of lines, as bits */

@@ -74,6 +74,10 @@ const char *hc_conv_depthwise_codes_refuses(const hc_convolution *conv) {
     return codes_plan(&codes, conv) ? NULL : "a row of windows takes more than 16 MiB";
 }
 
+bool hc_conv_depthwise_codes_links(const hc_convolution *conv) {
+    return !hc_conv_depthwise_codes_refuses(conv) && block_kernel(conv);
+}
+
 /* Bytes of a filter in the panel of blocks. */
 static int64_t filter_bytes(const hc_depthwise_codes_job *job) {
     return job->conv->shape.r * job->outputs * job->words * 4;
@@ -229,6 +233,7 @@ static void blocks_task(void *context, int64_t task, int thread) {
     const int64_t row = task % per * job->block->mr, first = (task / per * answers->n_rows + row) * width;
     const int side = (int)job->conv->shape.r;
     const int down = (int)hc_min(job->block->mr, answers->n_rows - row), stride = (int)job->conv->window->stride[0];
+    const hc_conv_link *link = job->conv->link;
     const bool finishes = job->conv->bias || job->conv->relu;
     (void)thread;
     HC_ASSUME(down <= DOWN);
@@ -238,9 +243,13 @@ static void blocks_task(void *context, int64_t task, int thread) {
         float scales[ACROSS], values[ACROSS * PART], *rows[DOWN];
         _Alignas(HC_CACHE_LINE) int32_t sums[DOWN * ACROSS * PART];
         int64_t lds[DOWN];
+        hc_link_rows linked[DOWN];
         hc_code_windows(codes, 0, first + q, n, corner, scales);
         for (int i = 0; i < down; i++)
-            rows[i] = hc_answers_at(answers, first + i * width + q, n, 0, &lds[i]);
+            if (link)
+                hc_link_begin(answers, first + i * width + q, n, &linked[i]);
+            else
+                rows[i] = hc_answers_at(answers, first + i * width + q, n, 0, &lds[i]);
         for (int64_t filter = 0; filter < job->filters; filter += PART) {
             const int64_t part = hc_min(PART, job->filters - filter);
             const uint8_t *x = (const uint8_t *)corner[0] + filter;
@@ -252,6 +261,11 @@ static void blocks_task(void *context, int64_t task, int thread) {
                 job->block->fn.depthwise_wide_s8(side, stride, down, n, x, codes->row_step, codes->depth, panel,
                                                  job->init + filter, part, sums, ACROSS * PART, PART);
             for (int i = 0; i < down; i++) {
+                if (link) {
+                    hc_link_sums(answers, &linked[i], n, filter, part, sums + i * ACROSS * PART, PART, scales[0],
+                                 job->scales + filter);
+                    continue;
+                }
                 float *place = rows[i] ? rows[i] + filter : values;
                 const int64_t ld = rows[i] ? lds[i] : PART;
                 job->dequantize(n, part, sums + i * ACROSS * PART, PART, scales, job->scales + filter, place, ld);

@@ -172,6 +172,12 @@ const char *hc_conv_direct_codes_refuses(const hc_convolution *conv) {
     return reason ? reason : plan(&job, conv);
 }
 
+bool hc_conv_direct_codes_links(const hc_convolution *conv) {
+    hc_direct_codes_job job;
+    return !hc_conv_direct_codes_refuses(conv) && !plan(&job, conv) && job.codes.form == HC_PANEL_U8 &&
+           job.codes.planes == 1;
+}
+
 hc_conv_work hc_conv_direct_codes_work(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     hc_direct_codes_job job;
@@ -246,9 +252,12 @@ static void multiply(const hc_direct_codes_job *job, const hc_task_windows *wind
         copy_windows(job, n, rows, (uint8_t *)copies, copied);
         rows = copied;
     }
+    hc_link_rows linked;
+    if (job->conv->link)
+        hc_link_begin(&job->codes.answers, first, n, &linked);
     float *place = windows->place[at] ? windows->place[at] + filter : values;
     const int64_t ld = windows->place[at] ? windows->ld[at] : BLOCK;
-    if (job->far && place != values)
+    if (job->far && place != values && !(job->conv->link && !job->conv->link->floats))
         hc_fetch_answers(place, n, columns, ld);
     for (int64_t j = 0; j < columns; j += nr) {
         const int64_t panel = from + j / nr;
@@ -257,10 +266,15 @@ static void multiply(const hc_direct_codes_job *job, const hc_task_windows *wind
         for (int i = 0; i < n; i += mr)
             job->kernel->fn.direct_s8(job->taps, job->lines ? &whole : job->tap, hc_round_up(job->run, 4), rows + i, b,
                                       init, hc_min(mr, n - i), (int)hc_min(nr, columns - j), sums + i * nr, nr);
+        if (job->conv->link) {
+            hc_link_sums(&job->codes.answers, &linked, n, filter + j, hc_min(nr, columns - j), sums, nr,
+                         windows->scales[at], job->side.row_scales + panel * nr);
+            continue;
+        }
         job->dequantize(n, hc_min(nr, columns - j), sums, nr, windows->scales + at, job->side.row_scales + panel * nr,
                         place + j, ld);
     }
-    if (place == values || job->conv->bias || job->conv->relu)
+    if (!job->conv->link && (place == values || job->conv->bias || job->conv->relu))
         hc_write_answers(&job->codes.answers, first, n, filter, columns, place, ld);
 }
 

@@ -1,0 +1,6 @@
+/* The last steps of results in a chain, 8 values in lanes: hc_link_f32_avx2; kernels/conv/conv.h. */
+#include "base/lanes/avx2.h"
+
+#include "kernels/conv/chain/link_f32.h"
+
+HC_LINK_F32(avx2)
