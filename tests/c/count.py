@@ -30,6 +30,8 @@ KERNELS = {
     "gemm_s8_i8mm": ("smmla", 0.85, 1.72),
     "gemm_s8_scaled_dotprod": ("sdot", 0.95, 1.25),
     "gemm_s8_scaled_i8mm": ("smmla", 0.85, 1.72),
+    "gemv_integers_dotprod": ("sdot", 0.57, 2.45),  # codes are transposed for 8 rows of x
+    "gemv_values_neon": ("fmla", 0.24, 4.7),  # a value takes three more instructions and a second fmla
 }
 ITERATIONS = 200
 

@@ -1,5 +1,8 @@
 /* The bodies of the layers that work on rows: kernels/layers/layers.h. One file per instruction set compiles them. */
 #include "kernels/layers/sums.h"
+#ifdef __ARM_NEON
+#include "base/lanes/neon.h"
+#endif
 
 /* y = (x - mean) * factor, times weight, plus bias; each of them rounded. */
 static inline __attribute__((always_inline)) void hc_norm_values(int64_t n, const float *x, const bool centered,
@@ -41,13 +44,42 @@ static inline void hc_norm_body(int64_t rows, int64_t n, const float *x, bool ce
     }
 }
 
+/* HC_FLOATS rows of n values, one a lane, and back. */
+static inline void hc_rows_to_lanes(int n, const float *x, hc_floats *value) {
+    int i = 0;
+#ifdef __ARM_NEON
+    for (; i + 4 <= n; i += 4) {
+        lanes four[4] = {lanes_load(x + i), lanes_load(x + n + i), lanes_load(x + 2 * n + i),
+                         lanes_load(x + 3 * n + i)};
+        lanes_transpose(four);
+        for (int j = 0; j < 4; j++)
+            value[i + j] = (hc_floats)four[j];
+    }
+#endif
+    for (int l = 0; l < HC_FLOATS; l++)
+        for (int rest = i; rest < n; rest++)
+            ((float *)(value + rest))[l] = x[l * n + rest];
+}
+static inline void hc_lanes_to_rows(int n, const hc_floats *value, float *y) {
+    int i = 0;
+#ifdef __ARM_NEON
+    for (; i + 4 <= n; i += 4) {
+        lanes four[4] = {(lanes)value[i], (lanes)value[i + 1], (lanes)value[i + 2], (lanes)value[i + 3]};
+        lanes_transpose(four);
+        for (int l = 0; l < 4; l++)
+            lanes_store(y + l * n + i, four[l]);
+    }
+#endif
+    for (int l = 0; l < HC_FLOATS; l++)
+        for (int rest = i; rest < n; rest++)
+            y[l * n + rest] = ((const float *)(value + rest))[l];
+}
+
 /* HC_FLOATS short rows, one a lane, with the accumulators of hc_sum_16. */
 enum { HC_SHORT = 32 };
 static inline void hc_softmax_short(int n, const float *x, float *y) {
     hc_floats value[HC_SHORT], sum[HC_SUMS] = {{0}}, most = hc_of(-INFINITY);
-    for (int l = 0; l < HC_FLOATS; l++)
-        for (int i = 0; i < n; i++)
-            ((float *)(value + i))[l] = x[l * n + i];
+    hc_rows_to_lanes(n, x, value);
     for (int i = 0; i < n; i++)
         most = hc_larger(most, value[i]);
     for (int i = 0; i < n; i++) {
@@ -60,9 +92,7 @@ static inline void hc_softmax_short(int n, const float *x, float *y) {
     const hc_floats part = 1.0f / sum[0];
     for (int i = 0; i < n; i++)
         value[i] *= part;
-    for (int l = 0; l < HC_FLOATS; l++)
-        for (int i = 0; i < n; i++)
-            y[l * n + i] = ((const float *)(value + i))[l];
+    hc_lanes_to_rows(n, value, y);
 }
 
 static inline void hc_softmax_body(int64_t rows, int64_t n, const float *x, float *y) {

@@ -90,6 +90,21 @@ static inline hc_floats hc_load_some(const float *from, int64_t n, hc_floats oth
 static inline void hc_store_some(float *to, int64_t n, hc_floats x) {
     _mm256_maskstore_ps(to, hc_lanes_below(n), (__m256)x);
 }
+#elif defined(__ARM_NEON)
+static inline hc_floats hc_load_some(const float *from, int64_t n, hc_floats other) {
+    float32x4_t x = (float32x4_t)other;
+    if (n >= HC_FLOATS)
+        return (hc_floats)vld1q_f32(from);
+    x = n > 0 ? vld1q_lane_f32(from, x, 0) : x;
+    x = n > 1 ? vld1q_lane_f32(from + 1, x, 1) : x;
+    return (hc_floats)(n > 2 ? vld1q_lane_f32(from + 2, x, 2) : x);
+}
+static inline void hc_store_some(float *to, int64_t n, hc_floats x) {
+    if (n >= HC_FLOATS)
+        vst1q_f32(to, (float32x4_t)x);
+    for (int i = 0; i < n && n < HC_FLOATS; i++)
+        to[i] = x[i];
+}
 #else
 static inline hc_floats hc_load_some(const float *from, int64_t n, hc_floats other) {
     memcpy(&other, from, (size_t)hc_min(n, HC_FLOATS) * sizeof *from);

@@ -8,6 +8,8 @@
 #include <string.h>
 #ifdef __AVX2__
 #include <immintrin.h>
+#elif defined(HC_MARKS_NEON)
+#include <arm_neon.h>
 #endif
 
 /* HC_DOUBLES float64, and their bits: without vectors compilers process the following one value at a time. */
@@ -75,17 +77,32 @@ static inline uint8_t hc_joined(const uint8_t *bytes) {
 
 enum { HC_MARKS = 512 };
 
+#if defined(__AVX2__) || defined(HC_MARKS_NEON)
+/* Bits of the 8 values from below to above. */
 #ifdef __AVX2__
+static inline uint8_t hc_mark_eight(const float *x, float below, float above) {
+    const __m256 value = _mm256_loadu_ps(x);
+    const __m256 reached = _mm256_cmp_ps(_mm256_set1_ps(below), value, _CMP_LE_OQ);
+    return (uint8_t)_mm256_movemask_ps(_mm256_and_ps(reached, _mm256_cmp_ps(value, _mm256_set1_ps(above), _CMP_LE_OQ)));
+}
+#else
+static inline uint32x4_t hc_mark_four(const float *x, float below, float above) {
+    const float32x4_t value = vld1q_f32(x);
+    return vandq_u32(vcleq_f32(vdupq_n_f32(below), value), vcleq_f32(value, vdupq_n_f32(above)));
+}
+static inline uint8_t hc_mark_eight(const float *x, float below, float above) {
+    static const uint16_t PLACES[8] = {1, 2, 4, 8, 16, 32, 64, 128};
+    const uint16x8_t low = vreinterpretq_u16_u32(hc_mark_four(x, below, above));
+    const uint16x8_t high = vreinterpretq_u16_u32(hc_mark_four(x + 4, below, above));
+    return (uint8_t)vaddvq_u16(vandq_u16(vuzp1q_u16(low, high), vld1q_u16(PLACES)));
+}
+#endif
+
 /* n values of one group, whose bits begin at a byte. */
 static inline void hc_mark_group(int64_t n, const float *x, float below, float above, uint8_t *bits) {
-    const __m256 least = _mm256_set1_ps(below), most = _mm256_set1_ps(above);
     int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const __m256 value = _mm256_loadu_ps(x + i);
-        const __m256 inside =
-            _mm256_and_ps(_mm256_cmp_ps(least, value, _CMP_LE_OQ), _mm256_cmp_ps(value, most, _CMP_LE_OQ));
-        bits[i / 8] = (uint8_t)_mm256_movemask_ps(inside);
-    }
+    for (; i + 8 <= n; i += 8)
+        bits[i / 8] = hc_mark_eight(x + i, below, above);
     if (i < n)
         bits[i / 8] = 0;
     for (; i < n; i++)

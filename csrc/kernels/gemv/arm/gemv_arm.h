@@ -10,6 +10,21 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* Where gemv_rows has the sum of position k of 64. */
+INLINE int64_t place_of(int bits, int64_t k) {
+    return bits >= 16 ? k : bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
+}
+
+static __attribute__((noinline, unused)) float fold_places(int bits, const float *sums) {
+    float acc[64];
+    for (int k = 0; k < 64; k++)
+        acc[k] = sums[place_of(bits, k)];
+    for (int half = 32; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            acc[i] = acc[i] + acc[i + half];
+    return acc[0];
+}
+
 /* Entries for the 8 nibbles of each of 4 words, nibble j in c[j]. The first bytes of all entries are planes[0], and so
  * on: four byte lookups give four floats of each word, whose bytes are then combined. */
 INLINE void entries(uint8x16x4_t planes, uint32x4_t words, float32x4_t c[8]) {

@@ -1,4 +1,4 @@
-/* gemv_dots, gemv_folded and gemv_scaled for any dot of bytes: a register of codes holds 4 words, whose sums are its 4
+/* gemv_dots and gemv_folded for any dot of bytes: a register of codes holds 4 words, whose sums are its 4
  * lanes. Included after the definition of dot(sum, a, b), which adds the products of the 4 bytes of each word, |a| <=
  * 128. Bytes of 128 and more are reduced by 128, and 128 times the sum of x is added.
  */
@@ -17,8 +17,8 @@ INLINE uint8x16_t load_form(code_kind kind, int flip, const uint8_t *table) {
 }
 
 /* Expands 16 bytes of codes for the product with x: the lower nibbles, then the upper nibbles; or the bytes. */
-INLINE void load_codes(const uint8_t *codes, code_kind kind, uint8x16_t form, int8x16_t parts[2]) {
-    const uint8x16_t stored = vld1q_u8(codes), low = vdupq_n_u8(15);
+INLINE void expand_codes(uint8x16_t stored, code_kind kind, uint8x16_t form, int8x16_t parts[2]) {
+    const uint8x16_t low = vdupq_n_u8(15);
     if (kind == TABLED) {
         parts[0] = vreinterpretq_s8_u8(vqtbl1q_u8(form, vandq_u8(stored, low)));
         parts[1] = vreinterpretq_s8_u8(vqtbl1q_u8(form, vshrq_n_u8(stored, 4)));
@@ -27,6 +27,10 @@ INLINE void load_codes(const uint8_t *codes, code_kind kind, uint8x16_t form, in
     const uint8x16_t u = veorq_u8(stored, form);
     parts[0] = vreinterpretq_s8_u8(kind == NIBBLES ? vandq_u8(u, low) : u);
     parts[1] = vreinterpretq_s8_u8(vshrq_n_u8(u, 4));
+}
+
+INLINE void load_codes(const uint8_t *codes, code_kind kind, uint8x16_t form, int8x16_t parts[2]) {
+    expand_codes(vld1q_u8(codes), kind, form, parts);
 }
 
 /* sum, plus the correction for reduced bytes */
@@ -180,98 +184,6 @@ INLINE void folded_of_words(const hc_gemv_folded_args *args, int n_lines) {
         args->n_lines == 1   ? folded_of_words(args, 1)                                                                \
         : args->n_lines == 2 ? folded_of_words(args, 2)                                                                \
                              : folded_of_words(args, 4);                                                               \
-    }
-
-/* --- gemv_scaled: 4 rows in lanes, each lane the chain of its row --- */
-
-enum { ROWS = 4 };
-
-/* Sum `n` segments of 4 rows from segment s on, in registers. */
-INLINE void load_scales(int scale_bits, const uint8_t *const *from, int64_t s, int64_t n, float32x4_t scales[4]) {
-    for (int row = 0; row < ROWS; row++) {
-        float lane[4] = {0};
-        uint16_t half[4] = {0};
-        if (scale_bits == 32) {
-            memcpy(lane, from[row] + 4 * s, (size_t)n * sizeof *lane);
-            scales[row] = vld1q_f32(lane);
-        } else {
-            memcpy(half, from[row] + 2 * s, (size_t)n * sizeof *half);
-            scales[row] = vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(half)));
-        }
-    }
-    lanes_transpose(scales);
-}
-
-INLINE void four_rows(const hc_gemv_scaled_args *args, const uint8_t *const *codes, const uint8_t *const *from,
-                      code_kind kind, int n_lines, float *out) {
-    const uint8x16_t form = load_form(kind, args->flip, args->table);
-    float32x4_t acc[HC_GEMV_LINES];
-#pragma GCC unroll 4
-    for (int line = 0; line < n_lines; line++)
-        acc[line] = vdupq_n_f32(0);
-    int64_t place = 0;
-    for (int64_t s = 0; s < args->segments; s++) {
-        float32x4_t scales[4];
-        int32x4_t sum[HC_GEMV_LINES][ROWS];
-        if (s % 4 == 0)
-            load_scales(args->scale_bits, from, s, hc_min(args->segments - s, 4), scales);
-#pragma GCC unroll 4
-        for (int line = 0; line < n_lines; line++)
-#pragma GCC unroll 4
-            for (int row = 0; row < ROWS; row++)
-                sum[line][row] = vdupq_n_s32(0);
-        for (int part = 0; part < args->words / 4; part++, place += 16) {
-            int8x16_t parts[ROWS][2];
-#pragma GCC unroll 4
-            for (int row = 0; row < ROWS; row++)
-                load_codes(codes[row] + place, kind, form, parts[row]);
-#pragma GCC unroll 4
-            for (int line = 0; line < n_lines; line++) {
-                const int8_t *x = args->x + line * args->x_bytes +
-                                  (kind <= TABLED ? place / BLOCK * 2 * BLOCK + place % BLOCK : place);
-                const int32x4_t start = start_of(vld1q_s32(args->start + line * args->ld_start + place / 4), kind, x);
-#pragma GCC unroll 4
-                for (int row = 0; row < ROWS; row++)
-                    sum[line][row] = vaddq_s32(sum[line][row], add_codes(start, parts[row], kind, x));
-            }
-        }
-#pragma GCC unroll 4
-        for (int line = 0; line < n_lines; line++) {
-            const int32x4_t dots =
-                vpaddq_s32(vpaddq_s32(sum[line][0], sum[line][1]), vpaddq_s32(sum[line][2], sum[line][3]));
-            const float32x4_t scale = vmulq_n_f32(scales[s % 4], args->x_scales[line * args->ld_scales + s]);
-            acc[line] = vfmaq_f32(acc[line], scale, vcvtq_f32_s32(dots));
-        }
-    }
-#pragma GCC unroll 4
-    for (int line = 0; line < n_lines; line++)
-        vst1q_f32(out + 16 * line, acc[line]);
-}
-
-INLINE void gemv_scaled(const hc_gemv_scaled_args *args, code_kind kind, int n_lines) {
-    for (int first = 0; first < 16; first += ROWS) {
-        const uint8_t *codes[ROWS], *scales[ROWS];
-        for (int i = 0; i < ROWS; i++) {
-            const int64_t row = hc_min(first + i, args->n_rows - 1);
-            codes[i] = args->codes + row * args->code_stride;
-            scales[i] = args->scales + row * args->scale_stride;
-        }
-        four_rows(args, codes, scales, kind, n_lines, args->out + first);
-    }
-}
-
-INLINE void scaled_of_lines(const hc_gemv_scaled_args *args, code_kind kind) {
-    args->n_lines == 1   ? gemv_scaled(args, kind, 1)
-    : args->n_lines == 2 ? gemv_scaled(args, kind, 2)
-                         : gemv_scaled(args, kind, 4);
-}
-
-#define HC_GEMV_SCALED(isa)                                                                                            \
-    void hc_gemv_scaled_##isa(const hc_gemv_scaled_args *args) {                                                       \
-        args->bits == 4 && args->table ? scaled_of_lines(args, TABLED)                                                 \
-        : args->bits == 4              ? scaled_of_lines(args, NIBBLES)                                                \
-        : args->is_small               ? scaled_of_lines(args, SMALL)                                                  \
-                                       : scaled_of_lines(args, BYTES);                                                 \
     }
 
 #endif

@@ -46,24 +46,14 @@ INLINE void add_block(const uint8_t *codes, uint8x16x4_t planes, const hc_float8
     }
 }
 
-static int64_t place_of(int bits, int64_t k) {
-    return bits >= 16 ? k : bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
-}
-
 /* The last columns, fewer than 64, by the definition, since no other accumulator may add a padded code. Then the sum of
  * all accumulators. */
 static float finish(const hc_gemv_floats_args *args, int r, int64_t first, const float *x, float zero, float *sums) {
-    float acc[64];
     for (int64_t k = 0; first + k < args->columns; k++) {
         const int64_t place = place_of(args->bits, k);
         sums[place] = fmaf(x[place], hc_gemv_code(args, r, first + k, zero), sums[place]);
     }
-    for (int k = 0; k < 64; k++)
-        acc[k] = sums[place_of(args->bits, k)];
-    for (int half = 32; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            acc[i] = acc[i] + acc[i + half];
-    return acc[0];
+    return fold_places(args->bits, sums);
 }
 
 INLINE void gemv_rows(const hc_gemv_floats_args *args, int bits, bool has_table, bool is_float8) {
