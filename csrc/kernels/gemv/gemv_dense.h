@@ -61,13 +61,13 @@ INLINE void multiply(int64_t n, const float *const *rows, int n_groups, int n_ve
 /* Rows that are a multiple of 4 KiB apart, or nearly: their lines have the same place in L1 and L2, which take them one
  * after the other. So each line step copies 8 lines of two rows, whose places differ, and multiplies columns that were
  * copied before. Halves of rows are joined on the way. */
-enum { STAGED_ROWS = 16, PAIRS = 8, STAGED = 128 /* columns */, STAGE = 2 * STAGED + LINE, PAGE = 4096, NEAR = 32 };
+enum { STAGED_ROWS = 16, PAIRS = 8, STAGED = 128 /* columns */, STAGE = 2 * STAGED + LINE, PAGE = 4096, NEAR = 8 };
 
 INLINE bool is_staged(int64_t n, int64_t n_rows, const float *const *rows) {
     if (n < 2 * STAGED || n_rows < STAGED_ROWS)
         return false;
     const int64_t apart = (const char *)rows[1] - (const char *)rows[0];
-    return (uint64_t)(apart + NEAR) % PAGE < 2 * NEAR;
+    return (uint64_t)(apart + NEAR) % PAGE <= 2 * NEAR;
 }
 
 /* n columns of a pair of rows, halves of lines side by side. */

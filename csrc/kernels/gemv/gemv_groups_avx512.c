@@ -143,9 +143,11 @@ INLINE void share_groups(const hc_gemv_floats_args *args, const hc_decoder *d, i
     }
 }
 
-/* Whether rows may share a register: they have one table. */
+/* Whether rows share a register: they have one table, and the groups are long enough to repay the copies (Zen 4,
+ * 2026-11). */
 INLINE bool may_share(const hc_gemv_floats_args *args, int64_t groups, hc_code_kind kind) {
-    bool is_one = true;
+    const int64_t words = args->group * bits_of(kind) / 32;
+    bool is_one = words >= (groups <= 4 ? 4 : 8);
     for (int r = 1; r < HC_GEMV_ROWS && kind == CODES_LONG; r++)
         is_one = is_one && args->table[r] == args->table[0];
     return groups <= 8 && is_one;

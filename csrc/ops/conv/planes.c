@@ -150,15 +150,16 @@ static hc_conv_work work_of(hc_planes_job *job, const hc_convolution *conv) {
         const double outputs =
             planes * (double)(hc_round_up(s->out_height, DOWN) * hc_round_up(s->out_width, p->lanes));
         job->each = HC_PICK(plane_f32, conv->run);
-        /* Outputs of whole blocks: 0.028 ns a product, or 0.022 of 7 x 7 and of rows of one register, and 0.28 or 0.17 ns
-         * to split rows for stride 2, where the plan expects three fifths of the time of `depthwise` (16 to 960 planes of
-         * 7 x 7 to 112 x 112, Zen 4, AVX-512 and AVX2, 2026-11). */
+        /* Outputs of whole blocks: 0.028 ns a product, or 0.022 of 7 x 7, and 0.28 ns to split rows for stride 2. Rows of
+         * one register: as many times longer than that as `depthwise` takes longer than the plan expects, since the two
+         * are compared (232 to 1152 planes of 7 x 7 and 14 x 14, Zen 4, AVX-512 and AVX2, 2026-11). */
         const bool narrow = s->out_width <= p->lanes;
-        const double product = narrow ? 1.3 : s->r == WIDE ? 1.4 : 1.77;
-        const double half = conv->window->stride[0] == 2 ? (narrow ? 2 : 3.4) * outputs : 0;
-        const double read = conv->x->dtype == HC_F32 ? 0 : 2 * planes * (double)(s->height * s->width);
+        const double slower = !narrow ? 1 : p->lanes >= 16 ? 1.45 : 2;
+        const double product = narrow ? 1.3 * slower : s->r == WIDE ? 1.4 : 1.77;
+        const double half = conv->window->stride[0] == 2 ? (!narrow ? 3.4 : p->lanes >= 16 ? 2.9 : 6) * outputs : 0;
+        const double value = conv->x->dtype == HC_F32 ? 0 : narrow && p->lanes < 16 ? 8 : 2; /* to convert */
         return (hc_conv_work){.products = product * outputs * (double)job->columns,
-                              .values = half + read + 60 * planes,
+                              .values = half + value * planes * (double)(s->height * s->width) + 60 * slower * planes,
                               .bytes = n_threads * job->private_bytes};
     }
     const int64_t bands = hc_planes_bands(p);
