@@ -55,3 +55,17 @@ def test_sums_that_overflow_are_one_nan_on_all_paths(isa: str | None) -> None:
         with hc.use(isa=isa):
             for found in results(path, x, q):
                 assert same_bits(found, wanted), path
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_patterns_of_few_channels_are_the_same_codes_without_a_pattern(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    channels, size = int(rng.integers(1, 70)), int(rng.integers(1, 6))
+    bits, pattern = rng.choice([4, 8]), rng.choice(["2:4", "1:4", "3:7"])
+    sparse = hc.quantize(rng.standard_normal((9, channels, size, size), np.float32), f"int{bits}+{pattern}", (2, 3, 1))
+    whole = hc.quantize(sparse.dequantize(), f"int{bits}", (2, 3, 1))
+    assert np.array_equal(whole.dequantize(), sparse.dequantize())
+    x = rng.standard_normal((2, channels, 7, 8), np.float32)
+    for activations in ("int8", "int16"):
+        found = hc.conv2d(x, sparse, padding=size // 2, activations=activations)
+        assert found.tobytes() == hc.conv2d(x, whole, padding=size // 2, activations=activations).tobytes()

@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { PIECE = 1024 }; /* whole columns at a time; the nonzeros are at most as many, plus the blocks at both ends */
+enum { SHORT = 64 };   /* columns: shorter runs are decoded together */
 enum { KEPT = PIECE + 2 * HC_MAX_M };
 
 /* Whole columns [column, column + count) of one run, and the nonzeros of the blocks that they touch. */
@@ -54,6 +55,10 @@ static int64_t masks_of(const hc_packed_context *packed, const hc_sparse_masks *
     return hc_ceil_div(columns, 64);
 }
 
+static bool are_short(int64_t length, int64_t first_column, int64_t columns) {
+    return length > 0 && length < SHORT && first_column % length == 0 && columns % length == 0;
+}
+
 /* Whole runs that are shorter than a piece, as the taps of filters of few channels: of several rows at a time. */
 static void short_runs(const hc_source *source, int64_t first_row, int64_t rows, int64_t first_run, int64_t runs,
                        float *values, int64_t ld) {
@@ -85,10 +90,9 @@ static void short_runs(const hc_source *source, int64_t first_row, int64_t rows,
 
 void hc_sparse_floats(const hc_source *source, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
                       float *values, int64_t ld) {
-    enum { SHORT = 64 };
     const hc_packed_context *packed = source->context;
     const int64_t length = packed->geometry->whole_length;
-    if (length > 0 && length < SHORT && first_column % length == 0 && columns % length == 0) {
+    if (are_short(length, first_column, columns)) {
         short_runs(source, first_row, rows, first_column / length, columns / length, values, ld);
         return;
     }
@@ -107,6 +111,40 @@ void hc_sparse_floats(const hc_source *source, int64_t first_row, int64_t rows, 
         }
 }
 
+/* The same of integers without groups. */
+static void short_integers(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows,
+                           int64_t first_run, int64_t runs, const hc_int_tile *out) {
+    const hc_packed_context *packed = source->context;
+    const hc_geometry *g = packed->geometry;
+    const int64_t n = packed->format->n, length = g->whole_length, padded = g->run_length / n * packed->format->m;
+    hc_expand_fn *const spread = HC_PICK(expand_x8, packed->run);
+    int8_t kept[3][KEPT], whole[KEPT + 64];
+    uint64_t masks[KEPT / 64 + 1];
+    hc_sparse_masks line;
+    hc_sparse_masks_init(&line, packed->run, packed->format->n, packed->format->m);
+    for (int64_t r = 0; r < rows; r++) {
+        const hc_int_tile tile = {.limb = {kept[0], kept[1], kept[2]},
+                                  .ld = KEPT,
+                                  .group_scale = out->group_scale ? out->group_scale + r * out->groups_ld : NULL,
+                                  .groups_ld = 1,
+                                  .row_scale = out->row_scale ? out->row_scale + r : NULL};
+        for (int64_t run = 0, some; run < runs; run += some) {
+            some = hc_min(runs - run, PIECE / padded);
+            const int64_t first = (first_run + run) * g->run_length;
+            hc_packed_integers(source, mode, first_row + r, 1, first, some * g->run_length, &tile);
+            hc_sparse_masks_of(&line, hc_part(packed->components, HC_METADATA, packed->first_row + first_row + r),
+                               g->columns, first / n, some * padded, masks);
+            for (int limb = 0; limb < source->form[mode].n_limbs; limb++) {
+                spread(hc_ceil_div(some * padded, 64), masks, kept[limb], whole);
+                int8_t *to = out->limb[limb] + r * out->ld + run * length;
+                for (int64_t i = 0; i < some; i++)
+                    for (int64_t j = 0; j < length; j++)
+                        to[i * length + j] = whole[i * padded + j];
+            }
+        }
+    }
+}
+
 void hc_sparse_integers(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows,
                         int64_t first_column, int64_t columns, const hc_int_tile *out) {
     const hc_packed_context *packed = source->context;
@@ -119,6 +157,11 @@ void hc_sparse_integers(const hc_source *source, hc_int_mode mode, int64_t first
     hc_sparse_masks_init(&line, packed->run, packed->format->n, packed->format->m);
     if (columns == 0)
         hc_packed_integers(source, mode, first_row, rows, 0, 0, out);
+    const int64_t length = packed->geometry->whole_length;
+    if (source->group == 0 && columns > 0 && are_short(length, first_column, columns)) {
+        short_integers(source, mode, first_row, rows, first_column / length, columns / length, out);
+        return;
+    }
     for (int64_t r = 0; r < rows; r++) {
         int64_t groups = 0; /* before the stretch */
         for (int64_t c = first_column; c < first_column + columns;) {
