@@ -4,7 +4,7 @@
  */
 #include "ops/product/measure.h"
 
-#include "ops/costs.h"
+#include "ops/kept_costs.h"
 #include "ops/product/pack.h"
 
 #include <string.h>
