@@ -165,3 +165,71 @@ def test_refusals() -> None:
     fused = ht.fuse(small, inputs=x)
     with pytest.raises(ValueError, match="fused already"):
         ht.fuse(fused, inputs=x)
+
+
+class Small(nn.Module):
+    """Three convolutions that a function calls."""
+
+    def __init__(self, forward: Any) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 1)
+        self.call = forward
+
+    def forward(self, x: Any) -> Any:
+        return self.call(self, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.float64])
+def test_sums_with_tensors_of_other_types(dtype: Any) -> None:
+    def forward(net: Any, x: Any) -> Any:
+        mask = (x[:, :1] > 0).to(dtype).repeat(1, 8, 1, 1)
+        return net.last((net.middle(nn.functional.relu6(net.first(x))) + mask).float())
+
+    torch.manual_seed(0)
+    small, x = ht.convert(Small(forward).eval(), "int8", activations="int8"), images(0)
+    with torch.inference_mode():
+        assert same_bits(ht.fuse(small, inputs=x)(x).numpy(), small(x).numpy())
+
+
+def test_biases_of_other_types() -> None:
+    def forward(net: Any, x: Any) -> Any:
+        return net.last(nn.functional.relu6(net.middle(nn.functional.relu6(net.first(x)))))
+
+    torch.manual_seed(0)
+    small, x = ht.convert(Small(forward).eval(), "int8", activations="int8"), images(0)
+    with torch.inference_mode():
+        fused = ht.fuse(small, inputs=x)
+        for one in (small, fused):
+            one.last.bias.data = one.last.bias.data.bfloat16()  # the same parameter
+        assert same_bits(fused(x).numpy(), small(x).numpy())
+        for dtype in (torch.bfloat16, torch.float16, torch.float64):
+            other = ht.convert(Small(forward).to(dtype).eval(), "int8", activations="int8")
+            with pytest.raises(ValueError, match="no two of its packed convolutions"):
+                ht.fuse(other, inputs=x)
+
+
+@pytest.mark.parametrize("kind", range(3))
+def test_writes_to_tensors_of_others(kind: int) -> None:
+    kept = torch.zeros(1)
+
+    def forward(net: Any, x: Any) -> Any:
+        y = x.relu_() if kind == 0 else x[:, :3].relu_() if kind == 1 else x + kept.add_(x.mean())
+        return net.last(net.middle(nn.functional.relu6(net.first(y))))
+
+    torch.manual_seed(0)
+    small = ht.convert(Small(forward).eval(), "int8", activations="int8")
+    with torch.inference_mode():  # whose tensors no other mode may change
+        x = images(0) + 0
+        before = x.clone()
+        with pytest.raises(ValueError, match="writes to a tensor"):
+            ht.fuse(small, inputs=x)
+        assert same_bits(x.numpy(), before.numpy())
+
+
+def test_zeros_that_are_too_many() -> None:
+    """The convolution itself needs no memory for them."""
+    for padding, stride in ((1 << 16, 1 << 15), (1 << 29, 1 << 28)):
+        net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU6(), nn.Conv2d(8, 8, 3, stride, padding))
+        small = ht.convert(net.eval(), "int8", activations="int8")
+        with pytest.raises(ValueError, match="reads more than 2\\^31 - 1 values"):
+            ht.fuse(small, inputs=images(0))

@@ -275,9 +275,8 @@ static hc_status run_step(hc_chain *chain, int i, hc_error *error) {
     if (chain->links[i] && !x->is_known) {
         int64_t around[4];
         around_of(step, around);
-        if (x->codes && !same(around, x->around)) {
+        if (x->codes && !same(around, x->around))
             leave_codes(x);
-        }
         if (!x->codes) {
             HC_ASSERT(x->values);
             memcpy(x->around, around, sizeof around);
@@ -358,7 +357,7 @@ static hc_status plan(hc_chain *chain, hc_error *error) {
         if (step->from < 0 || step->from >= here || step->plus >= here || !step->activations || step->w->ndim != 4)
             return hc_fail(error, HC_VALUE, "conv2d: step %d of a chain reads a tensor that is not there", i);
         hc_tensor *x = &chain->tensors[step->from];
-        int64_t size[2];
+        int64_t size[2], padded = x->channels; /* values */
         for (int d = 0; d < 2; d++) {
             const hc_window *window = &step->window;
             const int64_t zeros = step->around[2 * d] + step->around[2 * d + 1] + 2 * window->pad_before[d];
@@ -369,6 +368,8 @@ static hc_status plan(hc_chain *chain, hc_error *error) {
                 (x->is_known && step->around[2 * d + 1]))
                 return hc_fail(error, HC_VALUE, "conv2d: step %d of a chain has an invalid window", i);
             size[d] = (whole - reach) / window->stride[d] + 1;
+            if (!hc_mul_size(padded, x->is_known ? whole - zeros : whole, &padded) || padded > INT32_MAX)
+                return hc_fail(error, HC_VALUE, "conv2d: step %d of a chain reads more than 2^31 - 1 values", i);
         }
         *y = (hc_tensor){.channels = step->w->shape[0], .height = size[0], .width = size[1], .last = i};
         const hc_tensor *plus = step->plus >= 0 ? &chain->tensors[step->plus] : NULL;
@@ -378,7 +379,9 @@ static hc_status plan(hc_chain *chain, hc_error *error) {
             (step->out.ndim != 4 || step->out.dtype != HC_F32 || step->out.shape[0] != chain->inputs[0].shape[0] ||
              step->out.shape[1] != y->channels || step->out.shape[2] != y->height || step->out.shape[3] != y->width))
             return hc_fail(error, HC_VALUE, "conv2d: step %d of a chain has a result of another shape", i);
-        if (y->channels * y->height * y->width > INT32_MAX || x->channels * x->height * x->width > INT32_MAX)
+        int64_t values = 0;
+        if (!hc_mul_size(y->channels, y->height, &values) || !hc_mul_size(values, y->width, &values) ||
+            values > INT32_MAX)
             return hc_fail(error, HC_VALUE, "conv2d: step %d of a chain has more than 2^31 - 1 values", i);
         x->last = i;
         if (step->plus >= 0)

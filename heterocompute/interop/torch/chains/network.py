@@ -14,6 +14,7 @@ from .recording import Refused, record
 from .running import Program
 
 MOST = 8  # shapes of inputs whose programs are kept
+PROBLEMS = ArgumentError, ValueError, TypeError, MemoryError
 _all_hooks = torch.nn.modules.module
 _classes: dict[Any, Any] = {}
 
@@ -57,7 +58,7 @@ class FusedNetwork:
         if program is not None:
             try:
                 return program.run(args[0])
-            except (ArgumentError, ValueError, MemoryError):  # its own steps name the layer
+            except PROBLEMS:  # its own steps name the layer
                 pass
         return super().forward(*args, **kwargs)  # type: ignore[misc]
 
@@ -138,7 +139,7 @@ def fuse_network(model: Any, x: Any) -> str:
         wanted = model.forward(x)
         try:
             found = made.run(x)
-        except (ArgumentError, ValueError, MemoryError) as problem:
+        except PROBLEMS as problem:
             return str(problem)
     wanted, found = (torch.utils._pytree.tree_leaves(one) for one in (wanted, found))
     tensors = [(a, b) for a, b in zip(wanted, found, strict=True) if isinstance(a, torch.Tensor)]

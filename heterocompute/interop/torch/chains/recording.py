@@ -41,6 +41,7 @@ class Operation(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     shapes: tuple[Any, ...]  # of the results
+    dtypes: tuple[Any, ...]
 
 
 class Refused(Exception):
@@ -62,20 +63,22 @@ class Recorder(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise Refused(f"{func} draws random numbers")
         known = any(id(one) in self.slots for one in tree_flatten((args, kwargs))[0])
+        noted = func
+        if func._schema.is_mutable:
+            noted = IN_PLACE.get(str(func))
+            if noted is None or not self._is_own(args[0]):
+                raise Refused(f"{func} writes to a tensor")
         answer = func(*args, **kwargs)
         if not known:
-            if func._schema.is_mutable:
-                raise Refused(f"{func} writes to a tensor")
             self.held.append(answer)
             return answer
-        if func._schema.is_mutable:
-            plain = IN_PLACE.get(str(func))
-            x = args[0]
-            if plain is None or answer is not x or len(self.owners[x.untyped_storage().data_ptr()]) > 1:
-                raise Refused(f"{func} writes to a tensor")
-            func = plain
-        self.note(func, args, kwargs, answer)
+        self.note(noted, args, kwargs, answer)
         return answer
+
+    def _is_own(self, x: Any) -> bool:
+        """Tell whether x is a result, which is no view and has none. The input is the caller's."""
+        own = self.slots.get(id(x), Slot(-1)) != Slot(-1)
+        return own and len(self.owners[x.untyped_storage().data_ptr()]) == 1
 
     def note(self, function: Any, args: Any, kwargs: Any, answer: Any) -> None:
         """Add an operation that was run."""
@@ -83,7 +86,8 @@ class Recorder(TorchDispatchMode):
         if not all(isinstance(one, torch.Tensor) for one in parts):
             raise Refused(f"{function} returns no tensor, on which the model may depend")
         args, kwargs = tree_map(lambda one: self.slots.get(id(one), one), (args, kwargs))
-        self.operations.append(Operation(function, tuple(args), kwargs, tuple(one.shape for one in parts)))
+        shapes, dtypes = tuple(one.shape for one in parts), tuple(one.dtype for one in parts)
+        self.operations.append(Operation(function, tuple(args), kwargs, shapes, dtypes))
         for i, one in enumerate(parts):
             self.held.append(one)
             self.slots[id(one)] = Slot(len(self.operations) - 1, i)

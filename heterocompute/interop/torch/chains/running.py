@@ -60,7 +60,7 @@ class Chain:
     """A run of convolutions: its steps, and the slots that it reads and answers."""
 
     def __init__(self, shapes: dict[Slot, Any]) -> None:
-        self.shapes = shapes  # of all slots
+        self.shapes = shapes  # of all slots of float32
         self.steps: list[Step] = []
         self.of: dict[Slot, int] = {}  # the step whose result a slot is
         self.padded: dict[Slot, tuple[Any, tuple[int, ...]]] = {}
@@ -94,6 +94,9 @@ class Chain:
         if one.kwargs or not isinstance(source, Slot) or len(one.shapes[0]) != 4 or module.padding_mode != "zeros":
             return False
         if weight.activations is None or weight.device.type != "cpu":
+            return False
+        bias = module._parameters.get("bias")
+        if source not in self.shapes or here not in self.shapes or not (bias is None or bias.dtype is torch.float32):
             return False
         twice = module._reversed_padding_repeated_twice
         if isinstance(module.padding, str) and any(twice):
@@ -134,7 +137,7 @@ class Chain:
         inside = before >= 0
         if inside and before >= at:
             return False
-        if self.shapes[other] != step.shape or (not inside and other.of >= self.operations[0]):
+        if self.shapes.get(other) != step.shape or (not inside and other.of >= self.operations[0]):
             return False
         if not inside and other not in self.inputs:
             self.inputs.append(other)
@@ -218,7 +221,8 @@ class Program:
             uses[slot] = uses.get(slot, 0) + 1
         shapes = {Slot(-1): shape}
         for i, one in enumerate(operations):
-            shapes |= {Slot(i, part): found for part, found in enumerate(one.shapes)}
+            found = enumerate(zip(one.shapes, one.dtypes, strict=True))
+            shapes |= {Slot(i, part): shape for part, (shape, dtype) in found if dtype is torch.float32}
         self.parts: list[Any] = []  # chains, and pairs of a number and an operation
         chain: Chain | None = None
         for i, one in enumerate(operations):
