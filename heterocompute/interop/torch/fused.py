@@ -387,7 +387,7 @@ def fuse(model: Any, *, inplace: bool = False, inputs: Any = None) -> Any:
         those of PyTorch's functions by rounding, and have the same bits on every machine and with every number of
         threads. A call with a mask, in training, with gradients, under autocast, or with hooks, a replaced ``forward``
         or dropout inside of a block runs module by module. Runs of convolutions have the bits of their modules. Images
-        of another shape are recorded at their first call.
+        of another shape or of other strides are recorded at their first call.
 
     Raises
     ------

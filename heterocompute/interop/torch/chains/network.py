@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from ....base import runtime
-from ....base.errors import ArgumentError
+from ....base.texts import sentence
 from ..modules import PackedConv2d
 from ..operators import is_unobserved
-from .recording import Refused, record
+from ..weights import PackedWeight
+from .recording import OF_FUSED, Refused, is_own, record
 from .running import Program
 
 MOST = 8  # shapes of inputs whose programs are kept
-PROBLEMS = ArgumentError, ValueError, TypeError, MemoryError
 _all_hooks = torch.nn.modules.module
 _classes: dict[Any, Any] = {}
 
@@ -25,9 +26,15 @@ class Contents:
     def __init__(self, model: Any) -> None:
         every = [*model.modules()]
         self.inner = [(vars(one), one.training) for one in every[1:]]
+        self.own = [(vars(one), [*vars(one).values()], _numbers(vars(one))) for one in every if is_own(one)]
         self.children = [(one, type(one), (*one._modules.values(),)) for one in every if one._modules]
         self.parameters = [(one._parameters, (*one._parameters.values(),)) for one in every if one._parameters]
-        self.needs = [one for one in model.parameters() if one.requires_grad]
+        self.parameters += [
+            (one._buffers, (*one._buffers.values(),))
+            for one in every
+            if one._buffers and not isinstance(one, PackedWeight)
+        ]
+        self.all = [*model.parameters()]
 
     def is_plain(self) -> bool:
         """Tell whether all is as it was, and no hook and no replaced function has to be called."""
@@ -41,14 +48,20 @@ class Contents:
             found = (*holder.values(),)
             if len(found) != len(kept) or any(a is not b for a, b in zip(found, kept, strict=True)):
                 return False
-        return not (torch.is_grad_enabled() and any(one.requires_grad for one in self.needs))
+        if any(_numbers(holder) != numbers for holder, _, numbers in self.own):
+            return False
+        return not (torch.is_grad_enabled() and any(one.requires_grad for one in self.all))
+
+
+def _numbers(attributes: dict[str, Any]) -> list[int]:
+    return [id(value) for name, value in attributes.items() if name not in OF_FUSED]
 
 
 class FusedNetwork:
     """The forward of a fused network: `fuse` adds it to the class of the network."""
 
-    _programs: dict[Any, Program | None]
-    _contents: Contents | None
+    _programs: dict[Any, Program | None] | None = None  # None too in a slice of a Sequential
+    _contents: Contents | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program for images of this shape, or as its own class does."""
@@ -58,30 +71,35 @@ class FusedNetwork:
         if program is not None:
             try:
                 return program.run(args[0])
-            except PROBLEMS:  # its own steps name the layer
+            except Exception:  # its own steps name the layer
                 pass
         return super().forward(*args, **kwargs)  # type: ignore[misc]
 
     def _program(self, x: Any) -> Program | None:
-        contents = self._contents
-        if contents is None:
-            contents = self._contents = Contents(self)
-        if not contents.is_plain():
-            again = Contents(self)
-            if not again.is_plain():
+        contents, programs = self._contents, self._programs
+        if contents is None or programs is None or not contents.is_plain():
+            contents, programs = Contents(self), {}
+            if not contents.is_plain():
                 return None
-            self._programs, self._contents = {}, again
-        key = tuple(x.shape)
-        if key not in self._programs:
-            if len(self._programs) >= MOST:
-                self._programs.pop(next(iter(self._programs)))
-            made = program_of(self, super().forward, x)  # type: ignore[misc]
-            self._programs[key] = None if isinstance(made, str) else made
-        return self._programs[key]
+            self._programs, self._contents = programs, contents
+        key = _key_of(x)
+        if key in programs:
+            return programs.get(key)
+        made = program_of(self, super().forward, x)  # type: ignore[misc]
+        program = None if isinstance(made, str) else made
+        while len(programs) >= MOST:
+            programs.pop(next(iter([*programs])), None)
+        programs[key] = program
+        return program
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         state = {**self.__dict__, "_programs": {}, "_contents": None}
         return _remade, (type(self).__mro__[2],), state
+
+
+def _key_of(x: Any) -> Any:
+    """Return what a program depends on: a view of x may be a copy with other strides."""
+    return tuple(x.shape), x.stride()
 
 
 def _is_plain(x: Any) -> bool:
@@ -136,16 +154,32 @@ def fuse_network(model: Any, x: Any) -> str:
     if isinstance(made, str):
         return made
     with torch.inference_mode(False), torch.no_grad():
-        wanted = model.forward(x)
-        try:
-            found = made.run(x)
-        except PROBLEMS as problem:
-            return str(problem)
-    wanted, found = (torch.utils._pytree.tree_leaves(one) for one in (wanted, found))
-    tensors = [(a, b) for a, b in zip(wanted, found, strict=True) if isinstance(a, torch.Tensor)]
-    if not all(torch.equal(a, b) for a, b in tensors):
-        return "its own steps have another result"
+        for one in (x, _others(x)):  # two, since numbers that left PyTorch are those of the recorded call
+            wanted = model.forward(one)
+            try:
+                found = made.run(one)
+            except Exception as problem:
+                return sentence(problem)
+            if not _is_same(found, wanted):
+                return "its own steps have another result"
     kind = type(model)
     model.__class__ = _class_of(kind)
-    model._programs, model._contents = {tuple(x.shape): made}, Contents(model)
+    model._programs, model._contents = {_key_of(x): made}, Contents(model)
     return ""
+
+
+def _others(x: Any) -> Any:
+    """Return drawn images with values between the least and the largest of some images."""
+    low, high = float(x.min()), float(x.max())
+    drawn = torch.from_numpy(np.random.default_rng(0).random(x.shape, np.float32))
+    return torch.empty_like(x).copy_(drawn * ((high - low) or 1) + low)
+
+
+def _is_same(found: Any, wanted: Any) -> bool:
+    """Tell whether two answers have the same tensors, with NaN in the same places."""
+    for a, b in zip(torch.utils._pytree.tree_leaves(found), torch.utils._pytree.tree_leaves(wanted), strict=True):
+        if isinstance(a, torch.Tensor) and (
+            a.dtype != b.dtype or a.shape != b.shape or not bool(((a == b) | ((a != a) & (b != b))).all())
+        ):
+            return False
+    return True

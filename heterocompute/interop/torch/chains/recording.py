@@ -6,6 +6,7 @@ one shape. A packed layer is one operation; all others are PyTorch's.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -17,14 +18,25 @@ from torch.utils._pytree import tree_flatten, tree_map
 from ..modules import PackedConv2d
 from ..weights import PackedWeight
 
-OWN = ("heterocompute",)  # namespaces of operators that other packed layers call
-IN_PLACE = {  # operations on x alone, whose result replaces x
-    "aten.relu_.default": torch.ops.aten.relu.default,
-    "aten.hardtanh_.default": torch.ops.aten.hardtanh.default,
-    "aten.clamp_.default": torch.ops.aten.clamp.default,
-    "aten.clamp_min_.default": torch.ops.aten.clamp_min.default,
-    "aten.add_.Tensor": torch.ops.aten.add.Tensor,
+aten = torch.ops.aten
+IN_PLACE = {  # operations that write to their first tensor alone, and those that return the same values
+    aten.relu_.default: aten.relu.default,
+    aten.hardtanh_.default: aten.hardtanh.default,
+    aten.clamp_.default: aten.clamp.default,
+    aten.clamp_min_.default: aten.clamp_min.default,
+    aten.add_.Tensor: aten.add.Tensor,
+    aten.mul_.Tensor: aten.mul.Tensor,
+    aten.silu_.default: aten.silu.default,
+    aten.sigmoid_.default: aten.sigmoid.default,
+    aten.hardswish_.default: aten.hardswish.default,
+    aten.hardsigmoid_.default: aten.hardsigmoid.default,
+    aten.leaky_relu_.default: aten.leaky_relu.default,
 }
+STRIDES = (aten.as_strided.default, aten._reshape_alias.default)  # read memory by strides, which other images change
+LOCK = threading.RLock()  # one recording at a time: it changes modules that other threads call
+FORWARD = "forward"
+LIBRARIES = ("torch", "heterocompute")
+OF_FUSED = ("_programs", "_contents")  # attributes that a call of a fused network changes
 
 
 class Slot(NamedTuple):
@@ -49,10 +61,11 @@ class Refused(Exception):
 
 
 class Recorder(TorchDispatchMode):
-    """Records operations on tensors that depend on the input."""
+    """Records all operations of a call, also those on parameters, which may change between calls."""
 
     def __init__(self, x: Any) -> None:
         super().__init__()
+        self.thread = threading.get_ident()
         self.operations: list[Operation] = []
         self.slots: dict[int, Slot] = {id(x): Slot(-1)}
         self.held: list[Any] = [x]  # ids stay unique
@@ -62,23 +75,27 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise Refused(f"{func} draws random numbers")
-        known = any(id(one) in self.slots for one in tree_flatten((args, kwargs))[0])
-        noted = func
-        if func._schema.is_mutable:
-            noted = IN_PLACE.get(str(func))
-            if noted is None or not self._is_own(args[0]):
+        if torch.Tag.dynamic_output_shape in func.tags:
+            raise Refused(f"the shape of {func} depends on values of tensors")
+        if func in STRIDES:
+            raise Refused(f"{func} reads memory by strides")
+        if func._schema.is_mutable or _updates(func, args):
+            if not self._replaces(func, args, kwargs):
                 raise Refused(f"{func} writes to a tensor")
-        answer = func(*args, **kwargs)
-        if not known:
-            self.held.append(answer)
-            return answer
-        self.note(noted, args, kwargs, answer)
+            answer = func(*args, **kwargs)
+            self.note(IN_PLACE[func], args, kwargs, answer)
+        else:
+            answer = func(*args, **kwargs)
+            self.note(func, args, kwargs, answer)
         return answer
 
-    def _is_own(self, x: Any) -> bool:
-        """Tell whether x is a result, which is no view and has none. The input is the caller's."""
-        own = self.slots.get(id(x), Slot(-1)) != Slot(-1)
-        return own and len(self.owners[x.untyped_storage().data_ptr()]) == 1
+    def _replaces(self, func: Any, args: Any, kwargs: Any) -> bool:
+        """Tell whether an operation writes to a result that nothing else reads, and keeps its dtype."""
+        x = args[0]
+        if func not in IN_PLACE or self.slots.get(id(x), Slot(-1)).of < 0:
+            return False
+        tensors = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, torch.Tensor)]
+        return len(self.owners[x.untyped_storage().data_ptr()]) == 1 and all(one.dtype == x.dtype for one in tensors)
 
     def note(self, function: Any, args: Any, kwargs: Any, answer: Any) -> None:
         """Add an operation that was run."""
@@ -94,6 +111,36 @@ class Recorder(TorchDispatchMode):
             self.owners.setdefault(one.untyped_storage().data_ptr(), set()).add(id(one))
 
 
+def is_own(module: Any) -> bool:
+    """Tell whether a module is none of a library, and may keep attributes or read those that others set."""
+    return type(module).__module__.partition(".")[0] not in LIBRARIES
+
+
+def _updates(func: Any, args: Any) -> bool:
+    """Tell whether an operation is a batch norm that updates running means, which its schema does not say."""
+    return func is aten.native_batch_norm.default and bool(args[5]) and args[3] is not None
+
+
+def _attributes(model: Any) -> dict[tuple[str, str], Any]:
+    """Return the attributes of modules of users: the object, and the size of a list, dictionary or set."""
+    return {
+        (path, name): (value, len(value) if isinstance(value, (list, dict, set)) else 0)
+        for path, module in model.named_modules()
+        if is_own(module)
+        for name, value in vars(module).items()
+        if name not in OF_FUSED
+    }
+
+
+def _check_attributes(model: Any, before: dict[tuple[str, str], Any]) -> None:
+    """Refuse a model whose forward keeps something: a call of the core would not."""
+    after = _attributes(model)
+    for (path, name), (value, size) in after.items():
+        was = before.get((path, name))
+        if was is None or was[0] is not value or was[1] != size:
+            raise Refused(f"its forward changes {f'{path}.{name}' if path else name}")
+
+
 @contextmanager
 def _noting(model: Any, recorder: Recorder) -> Iterator[None]:
     """Let packed layers tell a recorder of their calls."""
@@ -101,6 +148,8 @@ def _noting(model: Any, recorder: Recorder) -> Iterator[None]:
 
     def told(module: Any) -> Any:
         def forward(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != recorder.thread:
+                return type(module).forward(module, *args, **kwargs)
             with _disable_current_modes():
                 answer = type(module).forward(module, *args, **kwargs)
             recorder.note(module, args, kwargs, answer)
@@ -110,13 +159,13 @@ def _noting(model: Any, recorder: Recorder) -> Iterator[None]:
 
     try:
         for one in model.modules():
-            if isinstance(one._modules.get("weight"), PackedWeight) and "forward" not in vars(one):
-                one.__dict__["forward"] = told(one)
+            if isinstance(one._modules.get("weight"), PackedWeight) and FORWARD not in vars(one):
+                one.__dict__[FORWARD] = told(one)
                 changed.append(one)
         yield
     finally:
         for one in changed:
-            del one.__dict__["forward"]
+            del one.__dict__[FORWARD]
 
 
 def record(model: Any, forward: Any, x: Any) -> tuple[list[Operation], Any]:
@@ -134,15 +183,17 @@ def record(model: Any, forward: Any, x: Any) -> tuple[list[Operation], Any]:
     Refused
         The call has effects other than its answer, or depends on values of tensors.
     """
-    recorder = Recorder(x)
-    with _noting(model, recorder), recorder:
-        answer = forward(x)
+    with LOCK:
+        recorder, before = Recorder(x), _attributes(model)
+        with _noting(model, recorder), recorder:
+            answer = forward(x)
+        _check_attributes(model, before)
 
     def slot_of(one: Any) -> Any:
         if not isinstance(one, (torch.Tensor, int, float, str, type(None))):
             raise Refused(f"its answer has a {type(one).__name__}")
         if isinstance(one, torch.Tensor) and id(one) not in recorder.slots:
-            raise Refused("its answer does not depend on its input")
+            raise Refused("its answer has a tensor that it did not compute")
         return recorder.slots.get(id(one), one)
 
     return recorder.operations, tree_map(slot_of, answer)
@@ -150,4 +201,4 @@ def record(model: Any, forward: Any, x: Any) -> tuple[list[Operation], Any]:
 
 def is_convolution(function: Any) -> bool:
     """Tell whether an operation is a packed convolution of images that a chain computes."""
-    return isinstance(function, PackedConv2d)
+    return type(function) is PackedConv2d

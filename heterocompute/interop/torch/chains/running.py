@@ -67,7 +67,6 @@ class Chain:
         self.inputs: list[Slot] = []
         self.outputs: list[tuple[Slot, int]] = []
         self.kept: Any = None
-        self.fixed: list[Any] = []  # the arguments of each step that are the same in every call
         self.operations: list[int] = []
 
     def add(self, number: int, one: Operation, uses: dict[Slot, int]) -> bool:
@@ -113,9 +112,9 @@ class Chain:
     def _zeros(self, here: Slot, one: Operation) -> bool:
         source, pads = one.args[0], one.args[1]
         value = one.args[2] if len(one.args) > 2 else 0
-        if source not in self.of or len(pads) > 4 or min(pads) < 0 or value != 0 or one.kwargs:
+        if source not in self.of or len(pads) > 4 or any(one < 0 for one in pads) or value != 0 or one.kwargs:
             return False
-        left, right, top, bottom = (*pads, 0, 0)[:4]
+        left, right, top, bottom = (*pads, 0, 0, 0, 0)[:4]
         self.padded[here] = source, (top, bottom, left, right)
         return True
 
@@ -161,7 +160,7 @@ class Chain:
 
     def run(self, values: dict[Slot, Any]) -> None:
         """Compute the slots of the run."""
-        self._prepare()
+        every = self._arguments()
         inputs = tuple(values[one].detach().contiguous().numpy() for one in self.inputs)
         number = {slot: i for i, slot in enumerate(self.inputs)}
         outs: dict[int, Any] = {}
@@ -170,7 +169,7 @@ class Chain:
             values[slot] = torch.from_numpy(outs[at])
         n = len(inputs)
         tuples = []
-        for i, (step, fixed) in enumerate(zip(self.steps, self.fixed, strict=True)):
+        for i, (step, fixed) in enumerate(zip(self.steps, every, strict=True)):
             source, plus = step.source, step.plus
             tuples.append((
                 number[source] if source in number else n + self.of[source],
@@ -181,24 +180,35 @@ class Chain:
         for step, guess in zip(self.steps, guesses, strict=True):
             step.guess = guess
 
-    def _prepare(self) -> None:
-        """Read weights and biases, again if they were replaced."""
-        weights = [one.module._modules["weight"].array() for one in self.steps]
+    def _arguments(self) -> list[Any]:
+        """Return the arguments of each step that are the same in every call, again if its weight or bias changed."""
+        weights = [one.module._modules["weight"] for one in self.steps]
+        arrays = [one.array() for one in weights]
         biases = [one.module._parameters.get("bias") for one in self.steps]
-        now = [*map(id, weights), *((id(one), one if one is None else one.data_ptr()) for one in biases)]
-        if self.kept is not None and self.kept[0] == now:
-            return
-        self.fixed = []
-        for step, weight, bias in zip(self.steps, weights, biases, strict=True):
+        now = [*map(id, arrays), *map(_version, biases)]
+        for weight in weights:
+            now += map(_version, weight._buffers.values())
+        kept = self.kept  # one look: another thread may replace it
+        if kept is not None and kept[0] == now:
+            found: list[Any] = kept[1]
+            return found
+        made = []
+        for step, weight, bias in zip(self.steps, arrays, biases, strict=True):
             module, limits = step.module, step.limits or (0.0, 0.0)
             padding = (0, 0) if isinstance(module.padding, str) else tuple(module.padding)
-            self.fixed.append((
+            made.append((
                 weight if module.groups > 1 else prepack(weight),
                 None if bias is None else bias.detach().contiguous().numpy(),
                 core_format(as_format(module.weight.activations, "fuse")), tuple(module.stride), padding,
                 tuple(module.dilation), module.groups, step.around, step.limits is not None, limits,
             ))  # fmt: skip
-        self.kept = now, weights, biases
+        self.kept = now, made, arrays, biases
+        return made
+
+
+def _version(one: Any) -> Any:
+    """Return what changes when a tensor is replaced or written to."""
+    return one if one is None else (id(one), one.data_ptr(), 0 if one.is_inference() else one._version)
 
 
 class Program:
