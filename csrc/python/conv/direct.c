@@ -197,8 +197,9 @@ static PyObject *convolve(hc_direct_conv *d, PyObject *bias, PyObject *out_objec
         put_channels_second(&out);
     const hc_operand *w = &d->side[1].operand;
     const int64_t *filters = w->dense ? w->dense->shape : w->packed->shape;
-    const double products =
-        (double)(filters[1] * filters[2] * filters[3]) * (double)(shape[0] * shape[1]) * (double)(shape[2] * shape[3]);
+    double products = 1;
+    for (int i = 0; i < 4; i++)
+        products *= (double)shape[i] * (i > 0 ? (double)filters[i] : 1);
     d->settings.run.n_threads = hc_threads_for(d->settings.run.n_threads, products);
     if (!d->options.algorithm)
         d->options.algorithm = known_algorithm(d, &out);
