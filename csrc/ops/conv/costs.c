@@ -2,8 +2,8 @@
  * integers, and fit_costs.py writes costs.def. The costs of floats are the same on every machine, since the
  * choice determines the bits.
  */
-#include "ops/kept_costs.h"
 #include "ops/conv/convolution.h"
+#include "ops/kept_costs.h"
 
 #include <string.h>
 
