@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whether costs hold for a run with the instruction sets `isa`: they were measured on `processor`, 0 for any, with
+/* True if costs hold for a run with the instruction sets `isa`: they were measured on `processor`, 0 for any, with
  * `needs`. */
 bool hc_costs_hold(uint32_t processor, uint32_t needs, uint32_t isa);
 

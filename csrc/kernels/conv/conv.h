@@ -129,7 +129,7 @@ static inline int64_t hc_plane_row(int64_t across, int64_t columns, int64_t left
     const int64_t needed = (across - 1) * stride + side - left, there = hc_max(0, hc_min(columns, needed));
     return hc_round_up((there + hc_max(left, needed - there) + stride - 1) / stride + stride - 1, HC_PLANE_LANES);
 }
-/* Of two planes, whose rows are padded to blocks of outputs. */
+/* Floats of two planes whose rows are padded to blocks of outputs. */
 static inline int64_t hc_plane_work(const hc_plane *p, int side, int stride) {
     enum { DOWN = 8 };
     const int64_t row = hc_plane_row(p->across, p->columns, p->left, side, stride);

@@ -257,7 +257,7 @@ static __attribute__((noinline)) void share_kind(const hc_gemv_floats_args *args
 #undef OF
 }
 
-/* Whether two rows may share a register: they have one table. */
+/* True if two rows may share a register: they have one table. */
 INLINE bool may_share(const hc_gemv_floats_args *args, int64_t groups, int64_t words, hc_code_kind kind) {
     bool is_one = true;
     for (int r = 1; r < HC_GEMV_ROWS && kind == CODES_TABLE; r++)

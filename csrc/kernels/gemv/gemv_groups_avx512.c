@@ -143,7 +143,7 @@ INLINE void share_groups(const hc_gemv_floats_args *args, const hc_decoder *d, i
     }
 }
 
-/* Whether rows share a register: they have one table, and the groups are long enough to repay the copies (Zen 4,
+/* True if rows share a register: they have one table, and the groups are long enough to repay the copies (Zen 4,
  * 2026-11). */
 INLINE bool may_share(const hc_gemv_floats_args *args, int64_t groups, hc_code_kind kind) {
     const int64_t words = args->group * bits_of(kind) / 32;

@@ -118,7 +118,7 @@ typedef struct {
     hc_status (*prepack)(const hc_convolution *conv, hc_prepacked_filters *to, hc_error *error);
 } hc_algorithm;
 
-/* Whether an algorithm that links is the fastest one, and the convolution by such an algorithm. */
+/* True if an algorithm that links is about the fastest one; the convolution by such an algorithm. */
 bool hc_conv_links(const hc_convolution *conv);
 hc_status hc_conv_linked(hc_convolution *conv, hc_error *error);
 

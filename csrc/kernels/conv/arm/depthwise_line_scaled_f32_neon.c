@@ -2,6 +2,7 @@
  * kernels/conv/conv.h. */
 #include "base/lanes/neon.h"
 
-#include "kernels/conv/channels/depthwise_line_scaled_f32.h"
+#define HC_SCALED
+#include "kernels/conv/channels/depthwise_line_f32.h"
 
 HC_DEPTHWISE_LINE_SCALED(neon)

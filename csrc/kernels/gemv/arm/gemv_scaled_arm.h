@@ -13,7 +13,7 @@ enum { ROWS = 4, STEP = 4, FEW = 2 }; /* rows and segments at a time; lines that
 
 typedef enum { FLOATS, ZEROS, INTEGERS } end_kind; /* gemv_scaled, gemv_scaled_zeros, gemv_turned */
 
-/* What the rows of a quad share. */
+/* The part that the rows of a quad share. */
 typedef struct {
     const uint8_t *codes[ROWS], *scales[ROWS];
     const float *zeros[ROWS];
@@ -48,7 +48,7 @@ INLINE void load_scales(int scale_bits, const row_group *rows, int64_t s, int64_
     lanes_transpose(scales);
 }
 
-/* What a segment subtracts for each unit of its sum of x. */
+/* A segment subtracts this for each unit of its sum of x. */
 INLINE void load_zeros(const row_group *rows, int64_t s, int32_t reduced, int32x4_t zeros[STEP]) {
     float32x4_t stored[ROWS];
     for (int row = 0; row < ROWS; row++)
