@@ -171,7 +171,7 @@ static void pack_task(void *context, int64_t task, int thread) {
     int32_t *panel = job->panel + task * nr * job->columns;
     if (n < nr) /* a panel that is not filled is read */
         memset(panel, 0, (size_t)(nr * job->columns) * sizeof *panel);
-    for (int64_t k = 0; k < n; k++, panel++, codes += all, high += high ? all : 0) {
+    for (int64_t k = 0; k < n; k++, panel++, codes += all, high = hc_offset(high, all)) {
         int32_t *to = panel;
         for (int64_t r = 0; r < s->r && job->by_rows; r += 2)
             for (int64_t i = r * row; i < (r + 1) * row; i++, to += nr)
