@@ -66,6 +66,8 @@ class Candidate:
         Raises `CheckFailed` if the result is wrong.
     details : dict
         More columns of the candidate's row.
+    workers : str
+        Whose threads run it; those of the last candidate are left to fall asleep before others wake up. "" are its own.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Candidate:
     unit: str
     check: Callable[[], None] = lambda: None
     details: Row = field(default_factory=dict)
+    workers: str = ""
 
 
 class Times:
@@ -89,16 +92,19 @@ class Times:
     ) -> None:
         self._threads, self._quick = threads, options.quick
         self._clock = time.process_time if threads == 1 else time.perf_counter
+        self._last = ""  # whose threads ran
         self.candidates = {candidate.name: candidate for candidate in candidates}
         repeats: dict[str, int] = {}
         round_seconds = 0.0
         for candidate in candidates:
             candidate.run()
             candidate.check()
-            seconds = self._timed(candidate.run, 1)
+            begin = time.perf_counter()
+            seconds = self._timed(candidate, 1)
+            pauses = time.perf_counter() - begin - seconds if threads > 1 else 0.0
             wanted = 1 if options.quick else int(sample / max(seconds, 1e-9))
             repeats[candidate.name] = min(max(wanted, 1), MAX_REPEATS)
-            round_seconds += repeats[candidate.name] * seconds
+            round_seconds += repeats[candidate.name] * seconds + pauses
         rounds = min(max(int(table / max(round_seconds, 1e-9)), FEWEST_ROUNDS), ROUNDS)
         self.seconds: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
         was_enabled = gc.isenabled()
@@ -108,14 +114,17 @@ class Times:
                 first = turn % len(candidates)
                 for candidate in [*candidates[first:], *candidates[:first]]:
                     count = repeats[candidate.name]
-                    self.seconds[candidate.name].append(self._timed(candidate.run, count) / count)
+                    self.seconds[candidate.name].append(self._timed(candidate, count) / count)
         finally:
             if was_enabled:
                 gc.enable()
 
-    def _timed(self, run: Callable[[], object], count: int) -> float:
+    def _timed(self, candidate: Candidate, count: int) -> float:
+        run, workers = candidate.run, candidate.workers or candidate.name
         if self._threads > 1 and not self._quick:
-            time.sleep(SETTLE_SECONDS)
+            if workers != self._last:
+                time.sleep(SETTLE_SECONDS)
+            self._last = workers
             woken = time.perf_counter() + WAKE_SECONDS
             while time.perf_counter() < woken:
                 run()

@@ -117,11 +117,14 @@ def close(name: str, call: Callable[[], Any], wanted: Array, error: float = FLOA
 
 def timed(call: Call, kind: str, seed: int, threads: int, options: Options) -> Row:
     """Verify a call, time it, and return its row."""
-    candidates = [Candidate(OURS, call.run, 1.0, "calls/s", call.check)]
-    others = [Candidate(name, run, 1.0, "calls/s", check) for name, (run, check) in call.peers.items()]
+    candidates = [Candidate(OURS, call.run, 1.0, "calls/s", call.check, workers=OURS)]
+    others = [
+        Candidate(name, run, 1.0, "calls/s", check, workers=name.split()[0])
+        for name, (run, check) in call.peers.items()
+    ]
     others = sound(others, call.text, options)
-    forced = [Candidate(f"path {name}", run, 1.0, "calls/s") for name, run in _near(call)]
-    times = Times([*candidates, *others, *forced], options, threads, SAMPLE_SECONDS, CALL_SECONDS)
+    forced = [Candidate(f"path {name}", run, 1.0, "calls/s", workers=OURS) for name, run in _near(call)]
+    times = Times([*candidates, *forced, *others], options, threads, SAMPLE_SECONDS, CALL_SECONDS)
     peer, fastest = times.best([one.name for one in others]), times.best([one.name for one in forced])
     estimate = call.estimates.get(call.chosen or "")
     return {
