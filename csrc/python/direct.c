@@ -316,9 +316,12 @@ typedef struct {
 } hc_direct;
 
 static void choose_threads(hc_direct *d, const hc_view *out, int64_t k) {
-    double products = (double)k;
-    for (int i = 0; i < out->ndim; i++)
-        products *= (double)out->shape[i];
+    double rows = 1, columns = 1;
+    for (int i = 0; i < out->ndim; i++) {
+        rows *= columns;
+        columns = (double)out->shape[i];
+    }
+    const double products = (rows + 3) * columns * (double)k; /* weights are read or decoded once, see hc_run_for */
     d->settings.run.n_threads = hc_threads_for(d->settings.run.n_threads, products);
 }
 

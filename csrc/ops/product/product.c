@@ -35,8 +35,10 @@ hc_rows hc_merged_rows(const hc_rows *rows) {
 }
 
 hc_run hc_run_for(const hc_product *product) {
-    const double products =
-        (double)product->x->rows * (double)product->w->rows * (double)product->x->columns / THREAD_PRODUCTS;
+    /* weights as floats are read or decoded once, which takes as long as the products of three rows */
+    const bool has_floats = product->order != HC_ORDER_FOLDED && product->order != HC_ORDER_GROUPED;
+    const double rows = (double)product->x->rows + (has_floats ? 3 : 0);
+    const double products = rows * (double)product->w->rows * (double)product->x->columns / THREAD_PRODUCTS;
     const int n_threads = product->run->n_threads;
     return (hc_run){.isa = product->run->isa, .n_threads = products < n_threads ? (int)products + 1 : n_threads};
 }
