@@ -19,6 +19,7 @@ import driven
 OPTIONS = Options(quick=True, threads=[1], name="cuda", check=True)
 
 
+@pytest.mark.sweep(every=0)
 def test_the_benchmark_checks_every_kernel() -> None:
     command = [sys.executable, "-m", "heterocompute", "bench", "cuda", "--check", "--quick", "--json"]
     done = subprocess.run(

@@ -340,7 +340,7 @@ def test_bytes_with_a_scale_per_row_are_multiplied_where_they_are(text: str, act
 
 @pytest.mark.parametrize("activations", ["int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "int4-g32", "int16", "int4"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=9)
 def test_x_becomes_integers_where_it_is_quantized(activations: str, dtype: str) -> None:
     rng = np.random.default_rng(0)
     fmt = hc.format(activations)

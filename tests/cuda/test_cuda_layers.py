@@ -73,6 +73,7 @@ def test_tiles_of_queries_give_the_bits_of_the_cpu(width: int) -> None:
 
 
 @pytest.mark.parametrize(("width", "kernels"), [(40, 2), (130, 1), (132, 2), (7, 1)])
+@pytest.mark.sweep(every=4)
 def test_few_queries_give_the_bits_of_the_cpu(width: int, kernels: int) -> None:
     cases = [(2, 1, 1, None, True), (1, 3, 1100, None, True), (1, 4, 1100, 1050, True), (1, 2, 130, 70, False)]
     for order, (batch, n, m, window, causal) in enumerate(cases):

@@ -96,6 +96,7 @@ def mypy(folder: Path, program: str) -> str:
 
 
 @needs_mypy
+@pytest.mark.sweep(every=0)
 def test_a_users_program_passes_strict(folder: Path) -> None:
     out = mypy(folder, PROGRAM)
     assert out.startswith("Success"), out

@@ -57,6 +57,7 @@ def test_messages_become_the_prompt_of_the_template(net: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.sweep(every=6)
 def test_now_fixes_the_time_of_templates(net: Any, seed: int) -> None:
     at = datetime(2001, 1, 1) + timedelta(minutes=int(np.random.default_rng(seed).integers(1 << 24)))
     template = "{{ strftime_now('%Y-%m-%d %H:%M') }}"

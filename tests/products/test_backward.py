@@ -68,7 +68,7 @@ def test_matmuls_of_pixels_have_the_bits_of_convolutions(monkeypatch: pytest.Mon
         assert same_bits(*found)
 
 
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize("isa", isas("gemm_f32"))
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_gradients_are_those_of_the_seven_loops(case: Any, isa: str) -> None:
@@ -182,6 +182,7 @@ def test_a_stride_beyond_the_image_is_no_work() -> None:
 
 @pytest.mark.parametrize("after", [(0, 1), (1, 0), (1, 1)])
 @pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.sweep(every=6)
 def test_padding_behind_alone_is_that_of_the_loops(kernel: int, after: tuple[int, int]) -> None:
     rng = np.random.default_rng(kernel)
     size = [3 * n - one for n, one in zip((2, 3), after, strict=True)] if kernel == 3 else [5, 6]
@@ -196,6 +197,7 @@ def test_padding_behind_alone_is_that_of_the_loops(kernel: int, after: tuple[int
 
 
 @pytest.mark.parametrize("rows", [9, 10, 11])
+@pytest.mark.sweep(every=3)
 def test_pixels_behind_the_last_window_are_zeros_times_filters(rows: int) -> None:
     dy, w = np.ones((1, 64, 3, 3), np.float32), np.ones((64, 8, 3, 3), np.float32)
     w[0, 0, 0, 0] = np.inf

@@ -30,7 +30,7 @@ CASES = [
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=9)
 def test_convolutions_are_those_of_the_definition(weights: str | None, isa: str) -> None:
     with hc.use(isa=isa):
         for seed, (activations, case) in enumerate(itertools.product(ACTIVATIONS, CASES)):

@@ -159,7 +159,7 @@ DEPTHWISE = [
 ]
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=9)
 @pytest.mark.parametrize("isa", isas("depthwise"))
 @pytest.mark.parametrize("case", DEPTHWISE, ids=str)
 def test_rounded_images_have_the_bits_of_the_definition(case: Any, isa: str) -> None:

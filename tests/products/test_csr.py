@@ -274,6 +274,7 @@ def test_shapes_of_other_objects_are_checked() -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.sweep(every=3)
 def test_short_rows_have_the_bits_of_the_definition(isa: str) -> None:
     rng = np.random.default_rng(5)
     for _ in range(40):

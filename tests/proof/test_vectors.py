@@ -90,6 +90,7 @@ def test_long_casts_equal_ml_dtypes(fmt: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fmt", ["mxfp4", "nvfp4", "int4-g32-asym", "vsq4-g16-s4", "nf4-g64", "fp8_e5m2", "int8"])
+@pytest.mark.sweep(every=7)
 def test_stored_groups_decode_to_the_stated_values(fmt: str, tmp_path: Path) -> None:
     kinds = hc.vectors(fmt, tmp_path / "v", count=24)["kinds"]
     assert set(kinds) <= set(KINDS) and {"codes", "casts", "dots"} <= set(kinds)

@@ -91,6 +91,7 @@ def test_columns_and_scores_are_the_definition(fmt: str) -> None:
 
 
 @pytest.mark.parametrize("fmt", ["int4-g32", "mxfp4", "cb3-g16", "log4-1-g16", "int4-g6+3:7"])
+@pytest.mark.sweep(every=5)
 def test_qronos_is_the_definition(fmt: str) -> None:
     """The solution without drift, the first column's value, the loop and the damping."""
     columns, rows = 135, 21
@@ -140,7 +141,7 @@ def descended(grid: Grid, w: Any, h: Any, begun: Any, sweeps: int, refits: int) 
 
 
 @pytest.mark.parametrize("fmt", [text for text in FORMATS if text != "fp4_e2m1-tensor"] + ["fp8_e5m2", "nf4-g64"])
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=7)
 def test_descent_is_the_definition(fmt: str) -> None:
     """Columns around blocks of 64 and strips of 512; scales move before the first two sweeps."""
     for columns, rows, seed in ((110, 37, 0), (521, 3, 1))[: 2 if fmt == FORMATS[0] else 1]:

@@ -67,6 +67,7 @@ def test_it_is_what_a_network_in_memory_becomes(
 
 
 @pytest.mark.parametrize("method", ["rtn", "search", "qronos"])
+@pytest.mark.sweep(every=3)
 def test_each_method_rounds_as_in_memory(network: Any, capsys: Any, method: str) -> None:
     weights = hc.load("model.safetensors")
     expected = hc.ptq.quantize(weights, network.run, {"fc*": "int3-g16", "*": "int4-g16"}, method=method)
@@ -210,7 +211,7 @@ def ended_before_the_end(call: Callable[[], Any], monkeypatch: pytest.MonkeyPatc
         call()
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=0)
 @pytest.mark.parametrize("change", ["a bit", "cut off"])
 def test_what_was_changed_is_made_anew(network: Any, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     def call(resume: bool = True) -> Any:

@@ -147,6 +147,7 @@ def test_a_name_of_another_kind_of_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["study", "search --budget bits=4", "reproduce", "explore", "train"])
+@pytest.mark.sweep(every=5)
 def test_a_command_refuses_it_before_it_begins(command: str, tmp_path: Path) -> None:
     path = tmp_path / "o5.png"
     call = [sys.executable, "-m", "heterocompute", *command.split(), "--save", str(path)]

@@ -33,6 +33,7 @@ def test_a_recipe_that_loses_gradients_leaves_bf16() -> None:
     assert found.first_departure["bf16"] is None
 
 
+@pytest.mark.sweep(every=0)
 def test_every_recipe_lowers_the_loss() -> None:
     found = hc.study_training(hc.zoo.digits(), hc.training.recipes(), steps=24, seeds=1)
     assert set(found.curves) == set(hc.training.recipes())
