@@ -210,6 +210,7 @@ def test_drawn_machines_have_finite_costs_that_add_up(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.sweep(every=6)
 def test_more_of_a_resource_never_costs_more(seed: int) -> None:
     rng = random.Random(100 + seed)
     base = hw.Machine(BASE).set({"dram.bandwidth": 10 ** rng.uniform(8, 11), "buffer.pj": 0.05})

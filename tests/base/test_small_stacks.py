@@ -71,7 +71,7 @@ assert len(done) == 2
 @pytest.mark.skipif(sys.platform != "linux", reason="the least stack of a thread is known for Linux")
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="sanitizers surround arrays on the stack")
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=0)
 def test_calls_from_a_thread_of_a_small_stack(threads: int) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(threads)], capture_output=True, text=True, timeout=HANG)
     assert done.returncode != -signal.SIGSEGV, "the stack overflowed"

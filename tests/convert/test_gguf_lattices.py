@@ -32,6 +32,7 @@ def error(kind: str, data: Any, x: Any, w: Any) -> float:
 
 
 @pytest.mark.parametrize("kind", LATTICES)
+@pytest.mark.sweep(every=7)
 def test_values_of_a_file_are_near(kind: str, tmp_path: Path) -> None:
     x, w = drawn(6, 512)
     arrays = {"a.weight": x, "b.weight": x[:, :96], "c.weight": np.stack([x, -x]), "d.bias": x[0], "z.weight": 0 * x}

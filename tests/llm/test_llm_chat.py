@@ -111,6 +111,7 @@ def test_a_folder_has_templates_in_several_places(tmp_path: Path) -> None:
         ("x" * (1 << 20) + "y", "more than 1048576 bytes"),
     ],
 )
+@pytest.mark.sweep(every=3)
 def test_a_hostile_template_is_refused(source: str, words: str) -> None:
     with pytest.raises(ValueError, match=f"the template.*{words}"):
         rendered(source, {"messages": ASKED}, None, "the template")

@@ -49,6 +49,7 @@ def test_drawn_convolutions_have_the_bits_of_the_definition(isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", isas("planes_f32", "plane_f32"))
+@pytest.mark.sweep(every=3)
 def test_bands_and_parts_of_filters_change_nothing(isa: str) -> None:
     """Images and filters that do not fit into one band, views, and packed or half-precision filters and images."""
     rng = np.random.default_rng(1)

@@ -77,6 +77,7 @@ def operands(layout: str, m: int, n: int, k: int, seed: int) -> tuple[np.ndarray
 
 
 @pytest.mark.parametrize("seed", range(70))
+@pytest.mark.sweep(every=4)
 def test_each_output_is_one_chain_for_every_kernel_and_number_of_threads(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = (1, 2, 3, 4, 5, 8, 9, 17, 63, 64, 65, 80, 81, 130, 193, 200, 513)

@@ -62,7 +62,7 @@ def grouped(x: Array, w: Array, base: str, pattern: str) -> Array:
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("base", GROUPED)
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=9)
 def test_groups_follow_the_stated_order(base: str, isa: str | None) -> None:
     for pattern in ("2:4", "1:8", "1:2"):
         if base == "int8-g256" and pattern == "1:8":

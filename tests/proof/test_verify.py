@@ -75,6 +75,7 @@ def test_a_statement_does_not_depend_on_place_or_time(base: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("fmt", "layout"), [("int4-g32", None), ("mxfp4", None), ("int4-g32-f16", "gptq")])
+@pytest.mark.sweep(every=3)
 def test_each_planted_bit_of_a_tensor_is_named(base: str, fmt: str, layout: str | None, tmp_path: Path) -> None:
     out = quantized(base, tmp_path, fmt, layout)
     data = bytearray(Path(out).read_bytes())

@@ -72,7 +72,7 @@ def test_a_matrix_that_does_not_factor_names_its_column() -> None:
             definition.factor(bad)
 
 
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_columns_and_scores_are_the_definition(fmt: str) -> None:
     for columns, rows in SIZES[2:] if fmt != FORMATS[0] else SIZES:

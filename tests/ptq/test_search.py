@@ -67,6 +67,7 @@ def errors_of_probes(net: Any, plan: hc.ptq.Plan) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.sweep(every=0)
 def test_several_budgets_hold_at_once(net: Any) -> None:
     told: list[tuple[int, int, str]] = []
     budget = {"bits": 5.0, "seconds": 1.0, "device_us": 0.2, "device_uj": 14.0, "mac_pj": 9.0, "mac_um2": 5200.0}

@@ -162,6 +162,7 @@ def test_differences_have_the_rows_of_both(pair: tuple[str, Any, Any]) -> None:
         assert changed and changed == [row for row in found.table if row["bits"]]
 
 
+@pytest.mark.sweep(every=9)
 def test_hostile_and_truncated_files_are_one_clear_line(pair: tuple[str, Any, Any], tmp_path: Path) -> None:
     _, found, _ = pair
     random.seed(11)

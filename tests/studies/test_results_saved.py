@@ -90,6 +90,7 @@ def test_a_loaded_mapping_is_evaluated_again(tmp_path: Path) -> None:
     assert hw.mapper.evaluate(problem, arch, loaded.mapping) == loaded.stats
 
 
+@pytest.mark.sweep(every=8)
 def test_hostile_and_truncated_files_are_one_clear_line(result: Any, tmp_path: Path) -> None:
     random.seed(13)
     result.save(tmp_path / "good.json")

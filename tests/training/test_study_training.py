@@ -22,6 +22,7 @@ def test_same_seeds_give_equal_bits() -> None:
     assert [row["recipe"] for row in found[0]["table"]] == ["bf16", "nvfp4", "sr-bf16"]
 
 
+@pytest.mark.sweep(every=0)
 def test_a_recipe_that_loses_gradients_leaves_bf16() -> None:
     lost = Recipe(weights="fp16", activations="fp16", gradients="e3m4", name="no scale")
     found = hc.study_training(hc.zoo.digits(), [lost, "fp8-current"], steps=40, seeds=1)
@@ -61,6 +62,7 @@ def test_bad_arguments_are_named() -> None:
         hc.study_training(net, ["fp32"], steps=0)
 
 
+@pytest.mark.sweep(every=0)
 def test_an_interrupted_training_continues(tmp_path: Path) -> None:
     net, keep = hc.zoo.digits(), tmp_path / "training.jsonl"
     recipes: list[Any] = ["fp8-current", Recipe(weights="fp16", activations="fp16", gradients="e3m4", name="no scale")]
