@@ -45,6 +45,7 @@ typedef struct {
     const hc_format *activations; /* NULL: floats */
     bool relu;
     const hc_prepacked_filters *filters; /* packed before, or NULL */
+    hc_prepacked_filters **packs;        /* where hc_conv_linked puts filters that it packs; NULL: nowhere */
     hc_conv_shape shape;
     hc_conv_order order;
     hc_conv_link *link; /* or NULL */
