@@ -185,6 +185,7 @@ typedef struct {
     hc_tensor *y;
     const hc_window *window;
     int64_t size[2];
+    hc_pool_f32_fn *kernel;
 } hc_pool_job;
 
 static void pool_task(void *context, int64_t p, int thread) {
@@ -198,18 +199,13 @@ static void pool_task(void *context, int64_t p, int thread) {
     for (int64_t q = 0; q < job->y->width; q++, to += depth) {
         const int64_t left = q * window->stride[1] - window->pad_before[1];
         const int64_t from = hc_max(left, 0), until = hc_min(left + job->size[1], x->width);
-        memcpy(to, x->values + (first * x->width + from) * depth, (size_t)depth * sizeof *to);
-        for (int64_t h = first; h < end; h++)
-            for (int64_t w = from; w < until; w++) {
-                const float *pixel = x->values + (h * x->width + w) * depth;
-                for (int64_t c = 0; c < depth; c++)
-                    to[c] = pixel[c] > to[c] ? pixel[c] : to[c];
-            }
+        job->kernel(end - first, until - from, x->values + (first * x->width + from) * depth, x->width * depth, depth,
+                    to);
     }
 }
 
 void hc_tensor_pool(const hc_chain *chain, const hc_tensor *x, hc_tensor *y, const hc_window *window,
                     const int64_t size[2]) {
-    hc_pool_job job = {x, y, window, {size[0], size[1]}};
+    hc_pool_job job = {x, y, window, {size[0], size[1]}, HC_PICK(pool_f32, chain->run)};
     hc_parallel(chain->run->n_threads, y->height, pool_task, &job);
 }
