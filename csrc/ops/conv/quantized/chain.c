@@ -72,7 +72,7 @@ static hc_status run_step(hc_chain *chain, int i, hc_error *error) {
         (!step->w && !x->values && !hc_tensor_turn(chain, x)))
         return hc_fail(error, none, "conv2d: not enough memory for a tensor");
     hc_conv_link link = {.steps = steps, .plus = other ? other->values : NULL};
-    if (chain->links[i] && !x->is_known) {
+    if (chain->links[i] >= 0 && !x->is_known) {
         int64_t around[4];
         around_of(step, around);
         if (x->codes && !same(around, x->around))
@@ -110,13 +110,13 @@ static hc_status run_step(hc_chain *chain, int i, hc_error *error) {
         if (status != HC_OK)
             break;
         const hc_view out = link.floats ? y->view : hc_pixels_view(nowhere, y->channels, y->height, y->width);
-        if (chain->links[i]) {
+        if (chain->links[i] >= 0) {
             hc_convolution conv = convolution_of(chain, step, &w, &bias, &seen, &window, &out);
             hc_prepacked_filters *packed = NULL;
             conv.link = &link;
             conv.filters = filters;
             conv.packs = &packed;
-            status = hc_conv_linked(&conv, error);
+            status = hc_conv_linked(&conv, chain->links[i], error);
             y->largest = link.largest;
             if (packed) {
                 hc_prepacked_filters_free(step->packed);
@@ -242,7 +242,7 @@ static hc_status choose(hc_chain *chain, hc_error *error) {
         if (conv.order == HC_CONV_FLOATS)
             return hc_fail(error, HC_VALUE, "conv2d: step %d of a chain does not round its input", i);
         chain->links[i] = hc_conv_links(&conv);
-        y->guesses = chain->links[i] && step->clamps && step->high > 0 && step->high < (float)HUGE_VAL &&
+        y->guesses = chain->links[i] >= 0 && step->clamps && step->high > 0 && step->high < (float)HUGE_VAL &&
                      step->low >= -step->high;
     }
     for (int i = 0; i < chain->n_steps; i++) {
@@ -252,13 +252,13 @@ static hc_status choose(hc_chain *chain, hc_error *error) {
         around_of(step, around);
         if (step->plus >= 0)
             chain->tensors[step->plus].keeps = true;
-        if (!chain->links[i])
+        if (chain->links[i] < 0)
             x->keeps = true;
         else if (x->scale == 0 && !x->is_known) /* the first reader */
             memcpy(x->around, around, sizeof around), x->scale = 1;
         else if (!same(x->around, around))
             x->keeps = true;
-        if (!chain->links[i])
+        if (chain->links[i] < 0)
             x->guesses = false;
     }
     for (int i = 0; i < chain->n_inputs + chain->n_steps; i++) /* codes that no step reads */
@@ -297,7 +297,7 @@ hc_status hc_conv_chain(const hc_run *run, int n_inputs, const hc_view *inputs, 
         return hc_fail(error, HC_VALUE, "conv2d: a chain has %d inputs and %d steps", n_inputs, n_steps);
     const int64_t n = n_inputs + n_steps, at_rooms = n * (int64_t)sizeof(hc_tensor);
     const int64_t at_links = at_rooms + 3 * n * (int64_t)sizeof(hc_room);
-    uint8_t *memory = hc_alloc_aligned(at_links + n_steps);
+    uint8_t *memory = hc_alloc_aligned(at_links + n_steps * (int64_t)sizeof(int));
     if (!memory)
         return hc_fail(error, HC_MEMORY, "conv2d: not enough memory for a chain");
     hc_chain chain = {.run = run,
@@ -308,8 +308,9 @@ hc_status hc_conv_chain(const hc_run *run, int n_inputs, const hc_view *inputs, 
                       .tensors = (hc_tensor *)(void *)memory,
                       .rooms = (hc_room *)(void *)(memory + at_rooms),
                       .most_rooms = 3 * (int)n,
-                      .links = (bool *)(memory + at_links)};
-    memset(chain.links, 0, (size_t)n_steps);
+                      .links = (int *)(void *)(memory + at_links)};
+    for (int i = 0; i < n_steps; i++)
+        chain.links[i] = -1;
     hc_status status = plan(&chain, error);
     if (status == HC_OK)
         status = choose(&chain, error);

@@ -33,7 +33,7 @@ typedef struct {
     hc_tensor *tensors;
     hc_room *rooms;
     int n_rooms, most_rooms; /* more than are used at a time */
-    bool *links;             /* of each step */
+    int *links;              /* of each step: its algorithm, or -1 */
 } hc_chain;
 
 /* Memory that no other tensor uses, or NULL. */

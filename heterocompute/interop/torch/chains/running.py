@@ -198,18 +198,19 @@ class Chain:
             tuples.append((
                 number[source] if source in number else n + self.of[source],
                 -1 if plus is None else number[plus] if plus in number else n + self.of[plus],
-                *fixed, step.guess, filters[i], outs.get(i),
+                *fixed[:-1], step.guess, filters[i], outs.get(i),
             ))  # fmt: skip
         kept = _core.conv_chain(runtime.run(), inputs, tuple(tuples))
         for i, (step, (guess, packed)) in enumerate(zip(self.steps, kept, strict=True)):
             step.guess = guess
-            if packed is not None:
+            if packed is not None and every[i][-1]:
                 filters[i] = packed
 
     def _arguments(self) -> tuple[list[Any], list[Any]]:
         """Return the arguments of each step that are the same in every call, and the filters that calls packed.
 
-        Both are new if a weight or bias changed.
+        Both are new if a weight or bias changed. Last is whether filters may be kept: inference tensors have no
+        versions, and their codes are read in each call.
         """
         modules = [one.module for one in self.steps if one.module is not None]
         weights = [one._modules["weight"] for one in modules]
@@ -228,15 +229,16 @@ class Chain:
             module, limits = step.module, (step.limits is not None, step.limits or (0.0, 0.0))
             if module is None:
                 size, stride, padding = step.pool
-                made.append((None, None, None, stride, padding, (1, 1), 1, step.around, *limits, size))
+                made.append((None, None, None, stride, padding, (1, 1), 1, step.around, *limits, size, False))
                 continue
             weight, bias = next(packed)
             padding = (0, 0) if isinstance(module.padding, str) else tuple(module.padding)
+            keeps = not any(map(torch.is_inference, module._modules["weight"]._buffers.values()))  # writes are seen
             made.append((
-                weight if module.groups > 1 else prepack(weight),
+                prepack(weight) if keeps and module.groups == 1 else weight,
                 None if bias is None else bias.detach().contiguous().numpy(),
                 core_format(as_format(module.weight.activations, "fuse")), tuple(module.stride), padding,
-                tuple(module.dilation), module.groups, step.around, *limits, (0, 0),
+                tuple(module.dilation), module.groups, step.around, *limits, (0, 0), keeps,
             ))  # fmt: skip
         answer = made, [None] * len(made)
         self.kept = now, answer, arrays, biases
