@@ -446,14 +446,18 @@ void hc_prepacked_filters_free(hc_prepacked_filters *prepacked);
 /* Convolutions one after the other, each image by itself. Tensors are numbered: the inputs first, then the result of each
  * step. A step is a convolution of the rounded tensor `from`, plus the bias, plus the tensor `plus`; then, if it clamps,
  * values above `high` become `high` and values below `low` become `low`; NaN stays. The results are bitwise identical to
- * those of hc_conv2d with these operations after it. `guess` is kept from call to call: whether rounding results before
- * all of them are known saved time. It does not change results. */
+ * those of hc_conv2d with these operations after it. A step without w is the largest values of windows of `pool` values,
+ * the first of equal ones. `guess` is kept from call to call: whether rounding results before all of them are known
+ * saved time. It does not change results, nor do `filters`. */
 typedef struct {
-    int from, plus; /* plus -1: none */
-    const hc_packed *w;
-    const float *bias; /* or NULL */
+    int from, plus;     /* plus -1: none */
+    const hc_packed *w; /* or NULL */
+    int64_t pool[2];
+    const hc_prepacked_filters *filters; /* packed in an earlier call, or NULL */
+    hc_prepacked_filters *packed;        /* out: packed in this call, of the caller's now; or NULL */
+    const float *bias;                   /* or NULL */
     const hc_format *activations;
-    hc_window window;  /* pad_before: the same after */
+    hc_window window;  /* pad_before: the same after; of a pool at most half of its values, and no dilation */
     int64_t around[4]; /* zeros around the tensor, besides those: top, bottom, left, right; none around an input */
     bool clamps;
     float low, high;

@@ -269,7 +269,9 @@ def conv2d(
 ) -> _Row: ...
 
 # (chosen, [(name, what, reason, seconds, work, bytes, admitted, id)], kernels); on a device the three of explain
-def conv_chain(run: _Run, inputs: tuple[Any, ...], steps: tuple[tuple[object, ...], ...], /) -> tuple[bool, ...]: ...
+def conv_chain(
+    run: _Run, inputs: tuple[Any, ...], steps: tuple[tuple[object, ...], ...], /
+) -> tuple[tuple[bool, Any], ...]: ...  # for each step its guess, and filters that it packed or None
 def explain_conv2d(
     run: _Run,
     x: _View,

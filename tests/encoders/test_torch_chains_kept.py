@@ -162,3 +162,29 @@ def test_calls_of_other_threads_are_not_recorded() -> None:
         lengths = {len(one.parts) for one in fused._programs.values()}
         assert len(found) == 2 and lengths == {1}
     check(fused, small, x)
+
+
+@pytest.mark.parametrize("where", ["normal", "inference", "given"])
+def test_codes_that_are_written_in_inference_mode(where: str) -> None:
+    """Inference tensors have no versions: filters made of them are not kept."""
+
+    def made(seed: int) -> Any:
+        torch.manual_seed(seed)
+        layers = [nn.Conv2d(3, 16, 1), nn.ReLU6(), nn.Conv2d(16, 16, 3, groups=16), nn.ReLU6(), nn.Conv2d(16, 8, 1)]
+        return ht.convert(nn.Sequential(*layers).eval(), "int8", activations="int8")
+
+    with torch.inference_mode(where != "normal"):
+        small, other = made(0), made(1)
+        fused = ht.fuse(small, inputs=images())
+        if where == "given":
+            for one in fused.modules():
+                one._buffers.update({name: part.clone() for name, part in one._buffers.items()})
+            assert all(part.is_inference() for part in fused.buffers())
+    with torch.inference_mode():
+        fused(images())
+        for depth in (2, 4, 0):
+            for one in (fused, small):
+                for to, part in zip(one[depth].weight.buffers(), other[depth].weight.buffers(), strict=True):
+                    to.copy_(part)
+            check(fused, small, images())
+            check(fused, small, images())

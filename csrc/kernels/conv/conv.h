@@ -176,6 +176,10 @@ typedef struct {
 } hc_link_tile;
 typedef uint32_t hc_link_s32_fn(int64_t rows, int64_t columns, const hc_link_tile *tile, uint32_t largest);
 
+/* pool_f32: to[c] = the largest of x[h * row_step + w * depth + c] for h < rows and w < columns, the first of equal ones, for
+ * c < depth. rows and columns are at least 1. */
+typedef void hc_pool_f32_fn(int64_t rows, int64_t columns, const float *x, int64_t row_step, int64_t depth, float *to);
+
 /* code_pairs_s8: to[i] = the codes, as of codes_s8, of a[i] in the low and of b[i] in the high 16 bits, for i < n. b NULL:
  * zeros. */
 typedef void hc_code_pairs_s8_fn(const float *a, const float *b, int64_t n, float scale, int32_t *to);

@@ -275,6 +275,22 @@ hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, co
     return status;
 }
 
+/* Packs filters for an algorithm with forms, unless those of the convolution fit or nothing is packed. */
+static hc_status packed_for(const hc_convolution *conv, int chosen, hc_prepacked_filters **prepacked, hc_error *error) {
+    const hc_filter_form form = ALGORITHMS[chosen].form(conv);
+    *prepacked = NULL;
+    if (!form.panels || hc_prepacked_panels_of(conv, &form, 0))
+        return HC_OK;
+    hc_status status = hc_prepacked_filters_new(conv, &form, prepacked, error);
+    if (status == HC_OK)
+        status = ALGORITHMS[chosen].prepack(conv, *prepacked, error);
+    if (status != HC_OK) {
+        hc_prepacked_filters_free(*prepacked);
+        *prepacked = NULL;
+    }
+    return status;
+}
+
 /* The fastest algorithm that links, or -1. */
 static int fastest_link(const hc_convolution *conv, double *seconds) {
     int found = -1;
@@ -290,29 +306,35 @@ static int fastest_link(const hc_convolution *conv, double *seconds) {
     return found;
 }
 
-bool hc_conv_links(const hc_convolution *conv) {
+int hc_conv_links(const hc_convolution *conv) {
     double seconds = 0;
-    if (!hc_lines_make_codes(conv) || conv->order != HC_CONV_FOLDED || fastest_link(conv, &seconds) < 0)
-        return false;
+    if (!hc_lines_make_codes(conv) || conv->order != HC_CONV_FOLDED)
+        return -1;
+    const int chosen = fastest_link(conv, &seconds);
+    if (chosen < 0)
+        return -1;
     const int best = fastest_of(conv, 1, false, false);
     const hc_conv_work work = work_of(conv, best);
-    return seconds <= 1.25 * hc_conv_seconds(conv->run->isa, (hc_algorithm_number)best, &work);
+    return seconds <= 1.25 * hc_conv_seconds(conv->run->isa, (hc_algorithm_number)best, &work) ? chosen : -1;
 }
 
-hc_status hc_conv_linked(hc_convolution *conv, hc_error *error) {
-    double seconds = 0;
+hc_status hc_conv_linked(hc_convolution *conv, int algorithm, hc_error *error) {
     hc_status status =
         hc_check_conv2d(conv->x, conv->w, conv->bias, conv->window, conv->activations, conv->out, &conv->shape, error);
     if (status != HC_OK)
         return status;
     conv->order = hc_conv_order_of(conv);
-    const int chosen = fastest_link(conv, &seconds);
-    HC_ASSERT(chosen >= 0);
+    if (conv->packs && ALGORITHMS[algorithm].form)
+        status = packed_for(conv, algorithm, conv->packs, error);
+    if (status != HC_OK)
+        return status;
+    if (conv->packs && *conv->packs)
+        conv->filters = *conv->packs;
     hc_images images;
     conv->images = &images;
     status = hc_images_begin(&images, conv, error);
     if (status == HC_OK)
-        status = ALGORITHMS[chosen].run(conv, error);
+        status = ALGORITHMS[algorithm].run(conv, error);
     hc_images_free(&images);
     return status;
 }
@@ -374,15 +396,5 @@ hc_status hc_prepack_filters(const hc_run *run, const hc_view *x, const hc_opera
     hc_status status = check(&conv, options, &chosen, error);
     if (status != HC_OK || chosen < 0 || !ALGORITHMS[chosen].form)
         return status;
-    const hc_filter_form form = ALGORITHMS[chosen].form(&conv);
-    if (!form.panels)
-        return HC_OK;
-    status = hc_prepacked_filters_new(&conv, &form, prepacked, error);
-    if (status == HC_OK)
-        status = ALGORITHMS[chosen].prepack(&conv, *prepacked, error);
-    if (status != HC_OK) {
-        hc_prepacked_filters_free(*prepacked);
-        *prepacked = NULL;
-    }
-    return status;
+    return packed_for(&conv, chosen, prepacked, error);
 }

@@ -45,6 +45,7 @@ typedef struct {
     const hc_format *activations; /* NULL: floats */
     bool relu;
     const hc_prepacked_filters *filters; /* packed before, or NULL */
+    hc_prepacked_filters **packs;        /* where hc_conv_linked puts filters that it packs; NULL: nowhere */
     hc_conv_shape shape;
     hc_conv_order order;
     hc_conv_link *link; /* or NULL */
@@ -118,9 +119,9 @@ typedef struct {
     hc_status (*prepack)(const hc_convolution *conv, hc_prepacked_filters *to, hc_error *error);
 } hc_algorithm;
 
-/* True if an algorithm that links is about the fastest one; the convolution by such an algorithm. */
-bool hc_conv_links(const hc_convolution *conv);
-hc_status hc_conv_linked(hc_convolution *conv, hc_error *error);
+/* The fastest algorithm that links if it is about as fast as all others, otherwise -1; the convolution by it. */
+int hc_conv_links(const hc_convolution *conv);
+hc_status hc_conv_linked(hc_convolution *conv, int algorithm, hc_error *error);
 
 /* One output: adds the bias (-0 for none). With relu, values below 0 and -0 become +0, and NaN stays. */
 static inline float hc_finished(float value, float bias, bool relu) {

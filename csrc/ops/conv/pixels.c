@@ -427,6 +427,7 @@ void hc_link_begin(const hc_pixels *p, int64_t first, int n, hc_link_rows *rows)
     const hc_convolution *conv = p->conv;
     const hc_conv_link *link = conv->link;
     const int64_t width = conv->shape.out_width, depth = conv->shape.filters, at = (p->row * width + first) * depth;
+    rows->kernel = HC_PICK(link_s32, conv->run);
     rows->tile = (hc_link_tile){.steps = link->steps,
                                 .code_scale = link->to_scale,
                                 .plus = link->plus ? link->plus + at : NULL,
@@ -455,7 +456,7 @@ void hc_link_sums(const hc_pixels *p, const hc_link_rows *rows, int n, int64_t f
     tile.to = tile.to ? tile.to + filter : NULL;
     tile.at = filter;
     uint32_t known = __atomic_load_n(&link->largest, __ATOMIC_RELAXED);
-    const uint32_t largest = HC_PICK(link_s32, conv->run)(n, filters, &tile, known);
+    const uint32_t largest = rows->kernel(n, filters, &tile, known);
     while (known < largest &&
            !__atomic_compare_exchange_n(&link->largest, &known, largest, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;

@@ -74,6 +74,7 @@ void hc_write_answers(const hc_pixels *pixels, int64_t first, int n, int64_t fir
 typedef struct {
     hc_link_tile tile;
     uint8_t *codes[HC_LINK_ROWS];
+    hc_link_s32_fn *kernel;
 } hc_link_rows;
 void hc_link_begin(const hc_pixels *pixels, int64_t first, int n, hc_link_rows *rows);
 void hc_link_sums(const hc_pixels *pixels, const hc_link_rows *rows, int n, int64_t filter, int64_t filters,

@@ -408,7 +408,8 @@ def fuse(model: Any, *, inplace: bool = False, inputs: Any = None) -> Any:
     if not isinstance(model, torch.nn.Module):
         raise WrongType(f"fuse: model is {shown(model)}, expected a torch.nn.Module")
     if not inplace:
-        model = copied(model, {}, (), "fuse")
+        with torch.inference_mode(False):  # tensors with versions
+            model = copied(model, {}, (), "fuse")
     reasons, count = [], 0
     if inputs is not None:
         if not has_convolutions(model):

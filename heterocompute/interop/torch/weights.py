@@ -82,7 +82,9 @@ class PackedWeight(torch.nn.Module):
     def _become(self, q: QuantizedArray) -> None:
         self._buffers.clear()
         self._non_persistent_buffers_set.clear()
-        for name, part in parts_of(q).items():
+        with torch.inference_mode(False):  # tensors with versions, which say that they were written to
+            parts = parts_of(q)
+        for name, part in parts.items():
             self.register_buffer(name, part)
         self.text, self._kept = described(q), None
         self.shape = torch.Size(q.shape)

@@ -193,7 +193,7 @@ static void link_tile_case(const hc_kernel *kernel, int64_t rows, int64_t column
 
 void check_link_s32(const hc_kernel *kernel) {
     for (int which = 0; which < 32; which++) {
-        FOR_EACH(int64_t, columns, 1, 7, 8, 15, 16, 17, 33, 64)
+        FOR_EACH(int64_t, columns, 1, 7, 8, 15, 16, 17, 32, 33, 64)
         FOR_EACH(float, scale, 1.0f, 0.0472440943f, 0.0123f, 0x1p-120f, 0x1.fffffep-127f)
         link_tile_case(kernel, 3, *columns, which, *scale);
     }
@@ -201,10 +201,37 @@ void check_link_s32(const hc_kernel *kernel) {
     link_tile_case(kernel, 16, 64, 1 + 4 + 8 + 16, 0.0472440943f);
 }
 
+static void pool_case(const hc_kernel *kernel, int64_t rows, int64_t columns, int64_t depth) {
+    begin("%" D " x %" D ", %" D " channels", rows, columns, depth);
+    const int64_t step = columns * depth + 3;
+    float *x = items(rows * step, 4), *got = items(depth, 4), *wanted = items(depth, 4);
+    for (int64_t i = 0; i < rows * step; i++)
+        x[i] = (float)((int)draw_below(5) - 2) * (draw_below(2) ? 1.0f : -1.0f); /* often equal, zeros of both signs */
+    for (int64_t c = 0; c < depth; c++) {
+        wanted[c] = x[c];
+        for (int64_t i = 0; i < rows * columns; i++) {
+            const float value = x[i / columns * step + i % columns * depth + c];
+            wanted[c] = value > wanted[c] ? value : wanted[c];
+        }
+    }
+    kernel->fn.pool_f32(rows, columns, x, step, depth, got);
+    same("the largest", F32, got, wanted, depth);
+    BENCH(hc_pool_f32_scalar(rows, columns, x, step, depth, got),
+          kernel->fn.pool_f32(rows, columns, x, step, depth, got));
+}
+
+void check_pool_f32(const hc_kernel *kernel) {
+    FOR_EACH(int64_t, side, 1, 2, 3, 7)
+    FOR_EACH(int64_t, depth, 1, 3, 4, 8, 15, 16, 17, 31, 63, 64, 65, 160)
+    pool_case(kernel, *side, 1 + *depth % 4, *depth);
+    usual();
+    pool_case(kernel, 3, 3, 64);
+}
+
 void check_link_f32(const hc_kernel *kernel) {
     for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
         for (int which = 0; which < 8; which++) {
-            FOR_EACH(int64_t, columns, 1, 7, 8, 15, 16, 17, 33, 64)
+            FOR_EACH(int64_t, columns, 1, 7, 8, 15, 16, 17, 32, 33, 64)
             link_case(kernel, 3, *columns, which & 1, which & 2, which & 4, (float_kind)kind);
         }
     usual();

@@ -3,11 +3,12 @@
  * 5 x 5 and 7 x 7 filters of bytes multiply up to four taps at a time, and a task is several rows, in blocks of outputs
  * that share the pixels they read.
  *
- * Memory: the filters as int16 or bytes, tap by tap, their scales, and the memory of codes.
+ * Memory: the filters as int16 or bytes, tap by tap, and their scales, unless they are prepacked, and the memory of codes.
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
 #include "ops/codec/decode.h"
+#include "ops/conv/prepacked.h"
 #include "ops/conv/quantized/codes.h"
 #include "ops/conv/windows.h"
 #include "ops/product/prepack.h"
@@ -30,11 +31,13 @@ typedef struct {
     int limbs; /* of a filter's codes: 1 or 2 */
     int64_t filters, pairs, at_once;
     int64_t panel_bytes;
+    hc_filter_form form;
     int16_t *panel;     /* (pair, filter, tap of the pair) */
     int8_t *bytes;      /* of blocks: (LANES filters, row of taps, output, word, filter, tap) */
     int outputs, words; /* of a block; 1 and 1 for 3 x 3 filters */
     int32_t *init;      /* of blocks: the sum that codes biased by ZERO add, subtracted */
     float *scales;
+    const float *ready; /* prepacked panel, or NULL */
     int64_t *tap;
     int8_t *decoded; /* at_once filters, followed by their high limbs */
 } hc_depthwise_codes_job;
@@ -83,6 +86,11 @@ static int64_t filter_bytes(const hc_depthwise_codes_job *job) {
     return job->conv->shape.r * job->outputs * job->words * 4;
 }
 
+/* Scales and decoded filters. */
+static int64_t filters_memory(const hc_depthwise_codes_job *job) {
+    return job->filters * (int64_t)sizeof(float) + job->limbs * job->at_once * job->conv->shape.geometry.padded;
+}
+
 static int64_t plan(hc_depthwise_codes_job *job, const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     *job = (hc_depthwise_codes_job){
@@ -99,8 +107,23 @@ static int64_t plan(hc_depthwise_codes_job *job, const hc_convolution *conv) {
     if (job->block)
         job->panel_bytes = hc_round_up(job->filters, LANES) * (filter_bytes(job) + (int64_t)sizeof *job->init);
     job->panel_bytes = hc_round_up(job->panel_bytes, HC_CACHE_LINE);
-    return job->panel_bytes + job->pairs * (int64_t)(2 * sizeof *job->tap) + job->filters * (int64_t)sizeof(float) +
-           job->limbs * job->at_once * s->geometry.padded;
+    job->form = (hc_filter_form){.kernel = job->block ? (intptr_t)job->block : (intptr_t)job->kernel,
+                                 .groups = 1,
+                                 .m = job->limbs,
+                                 .height = job->outputs,
+                                 .width = job->words,
+                                 .down = stride,
+                                 .panels = 1,
+                                 .panel_floats = job->panel_bytes / (int64_t)sizeof(float)};
+    job->ready = hc_prepacked_panels_of(conv, &job->form, 0);
+    const int64_t taps = hc_round_up(job->pairs * (int64_t)(2 * sizeof *job->tap), HC_CACHE_LINE);
+    return job->ready ? taps : taps + job->panel_bytes + filters_memory(job);
+}
+
+hc_filter_form hc_conv_depthwise_codes_form(const hc_convolution *conv) {
+    hc_depthwise_codes_job job;
+    plan(&job, conv);
+    return job.form;
 }
 
 hc_conv_work hc_conv_depthwise_codes_work(const hc_convolution *conv) {
@@ -173,11 +196,16 @@ static void read_codes(const hc_depthwise_codes_job *job, const hc_kernel *packe
         }
 }
 
+/* The panel that begins at `memory`. */
+static void use_panel(hc_depthwise_codes_job *job, void *memory) {
+    job->panel = memory;
+    job->bytes = memory;
+    job->init = (int32_t *)(void *)((uint8_t *)memory + hc_round_up(job->filters, LANES) * filter_bytes(job));
+}
+
 static void load_filters(const hc_depthwise_codes_job *job) {
     const hc_conv_shape *s = &job->conv->shape;
     const int64_t taps = s->r * s->s;
-    for (int64_t t = 0; t < 2 * job->pairs; t++)
-        job->tap[t] = t < taps ? hc_code_tap(&job->codes, t / s->s, t % s->s) : job->tap[t - 1];
     memset(job->panel, 0, (size_t)job->panel_bytes);
     hc_filters context;
     const hc_source w = hc_filter_source(job->conv, 0, job->filters, &context);
@@ -276,6 +304,19 @@ static void blocks_task(void *context, int64_t task, int thread) {
     }
 }
 
+hc_status hc_conv_depthwise_codes_prepack(const hc_convolution *conv, hc_prepacked_filters *to, hc_error *error) {
+    hc_depthwise_codes_job job;
+    plan(&job, conv);
+    job.decoded = hc_alloc_aligned(filters_memory(&job));
+    if (!job.decoded)
+        return hc_fail(error, HC_MEMORY, "prepack: not enough memory for filters");
+    use_panel(&job, hc_prepacked_panels_to(to));
+    job.scales = hc_prepacked_scales_to(to);
+    load_filters(&job);
+    hc_free_aligned(job.decoded);
+    return HC_OK;
+}
+
 hc_status hc_conv_depthwise_codes_run(const hc_convolution *conv, hc_error *error) {
     hc_depthwise_codes_job job;
     uint8_t *memory = hc_alloc_aligned(plan(&job, conv));
@@ -283,13 +324,19 @@ hc_status hc_conv_depthwise_codes_run(const hc_convolution *conv, hc_error *erro
     if (status == HC_OK && !memory)
         status = hc_fail(error, HC_MEMORY, "conv2d: not enough memory for filters");
     if (status == HC_OK) {
-        job.panel = (int16_t *)(void *)memory;
-        job.bytes = (int8_t *)memory;
-        job.init = (int32_t *)(void *)(memory + hc_round_up(job.filters, LANES) * filter_bytes(&job));
-        job.tap = (int64_t *)(void *)(memory + job.panel_bytes);
-        job.scales = (float *)(void *)(job.tap + 2 * job.pairs);
-        job.decoded = (int8_t *)(job.scales + job.filters);
-        load_filters(&job);
+        const hc_conv_shape *s = &conv->shape;
+        job.tap = (int64_t *)(void *)memory;
+        for (int64_t t = 0; t < 2 * job.pairs; t++)
+            job.tap[t] = t < s->r * s->s ? hc_code_tap(&job.codes, t / s->s, t % s->s) : job.tap[t - 1];
+        if (job.ready) {
+            use_panel(&job, (void *)job.ready);
+            job.scales = (float *)hc_prepacked_filter_scales(conv);
+        } else {
+            use_panel(&job, memory + hc_round_up(2 * job.pairs * (int64_t)sizeof *job.tap, HC_CACHE_LINE));
+            job.scales = (float *)(void *)((uint8_t *)job.panel + job.panel_bytes);
+            job.decoded = (int8_t *)(job.scales + job.filters);
+            load_filters(&job);
+        }
     }
     for (int64_t band = 0; status == HC_OK && band < job.codes.n_bands; band++) {
         status = hc_codes_band(&job.codes, band, error);

@@ -237,8 +237,8 @@ typedef struct {
 
 /* Computes outputs first .. first + n of the band, n at most AT_ONCE, from index `at` on of the task's windows, for a
  * block of filters of a group. */
-static void multiply(const hc_direct_codes_job *job, const hc_task_windows *windows, int64_t at, int64_t group,
-                     int64_t first, int n, int64_t column) {
+static void multiply(const hc_direct_codes_job *job, const hc_task_windows *windows, const hc_link_rows *linked,
+                     int64_t at, int64_t group, int64_t first, int n, int64_t column) {
     static const int32_t zeros[BLOCK];
     static const int64_t whole = 0;
     const int mr = job->kernel->mr, nr = job->kernel->nr;
@@ -252,9 +252,6 @@ static void multiply(const hc_direct_codes_job *job, const hc_task_windows *wind
         copy_windows(job, n, rows, (uint8_t *)copies, copied);
         rows = copied;
     }
-    hc_link_rows linked;
-    if (job->conv->link)
-        hc_link_begin(&job->codes.answers, first, n, &linked);
     float *place = windows->place[at] ? windows->place[at] + filter : values;
     const int64_t ld = windows->place[at] ? windows->ld[at] : BLOCK;
     if (job->far && place != values && !(job->conv->link && !job->conv->link->floats))
@@ -267,7 +264,7 @@ static void multiply(const hc_direct_codes_job *job, const hc_task_windows *wind
             job->kernel->fn.direct_s8(job->taps, job->lines ? &whole : job->tap, hc_round_up(job->run, 4), rows + i, b,
                                       init, hc_min(mr, n - i), (int)hc_min(nr, columns - j), sums + i * nr, nr);
         if (job->conv->link) {
-            hc_link_sums(&job->codes.answers, &linked, n, filter + j, hc_min(nr, columns - j), sums, nr,
+            hc_link_sums(&job->codes.answers, linked, n, filter + j, hc_min(nr, columns - j), sums, nr,
                          windows->scales[at], job->side.row_scales + panel * nr);
             continue;
         }
@@ -288,16 +285,23 @@ static void multiply_task(void *context, int64_t task, int thread) {
     hc_task_windows windows;
     (void)thread;
     hc_code_windows(&job->codes, group * job->joined, first, (int)n, windows.rows, windows.scales);
+    const bool links = job->conv->link, writes = !links || job->conv->link->floats;
     for (int64_t i = 0; i < n; i += step)
-        windows.place[i] = hc_answers_at(answers, first + i, (int)hc_min(step, n - i), 0, &windows.ld[i]);
+        windows.place[i] =
+            writes ? hc_answers_at(answers, first + i, (int)hc_min(step, n - i), 0, &windows.ld[i]) : NULL;
     const int64_t from = blocks * part / job->parts, end = blocks * (part + 1) / job->parts;
     /* If panels stay in L2, neighbouring outputs are computed one after the other, so that their memory is
      * contiguous. */
     const int64_t beside = job->panels * job->side.limb_bytes <= L2_BYTES / 4 ? end - from : 1;
     for (int64_t block = from; block < end; block += beside)
-        for (int64_t i = 0; i < n; i += step)
+        for (int64_t i = 0; i < n; i += step) {
+            const int some = (int)hc_min(step, n - i);
+            hc_link_rows linked;
+            if (links)
+                hc_link_begin(answers, first + i, some, &linked);
             for (int64_t b = block; b < block + beside; b++)
-                multiply(job, &windows, i, group, first + i, (int)hc_min(step, n - i), b * BLOCK);
+                multiply(job, &windows, &linked, i, group, first + i, some, b * BLOCK);
+        }
 }
 
 static bool prepare(hc_direct_codes_job *job) {

@@ -1,7 +1,8 @@
 """A recorded call in which runs of convolutions are one call of the core each: `Program`.
 
-A run is convolutions one after the other, with the steps between them that change no bits: zeros around an image, a sum
-with an earlier image, and ReLU, ReLU6 or other limits after it. All other operations are PyTorch's.
+A run is convolutions one after the other, with the steps between them that change no bits: zeros around an image, the
+largest values of windows, a sum with an earlier image, and ReLU, ReLU6 or other limits after it. All other operations
+are PyTorch's.
 """
 
 from __future__ import annotations
@@ -45,11 +46,18 @@ def _limits(one: Operation) -> tuple[float, float] | None:
     return (float(low), float(high)) if exact and low <= high else None
 
 
-class Step:
-    """A convolution of a run, with what follows it."""
+def _two(values: Any) -> tuple[int, int]:
+    """Return the rows and columns of an argument of pooling: a number, or a list of one or two."""
+    values = [values] if isinstance(values, int) else values
+    return (values[0], values[-1])
 
-    def __init__(self, module: Any, source: Any, around: tuple[int, ...]) -> None:
+
+class Step:
+    """A convolution of a run or, without a module, the largest values of windows; with what follows it."""
+
+    def __init__(self, module: Any, source: Any, around: tuple[int, ...] = (0, 0, 0, 0), pool: Any = None) -> None:
         self.module, self.source, self.around = module, source, around
+        self.pool = pool  # size, stride and padding of windows
         self.plus: Any = None
         self.limits: tuple[float, float] | None = None
         self.guess, self.out = True, False
@@ -79,6 +87,8 @@ class Chain:
             return False
         elif one.function is aten.constant_pad_nd.default:
             taken = self._zeros(here, one)
+        elif one.function is aten.max_pool2d_with_indices.default:
+            taken = self._pool(here, one, uses)
         elif one.function is aten.add.Tensor and len(one.args) == 2 and not one.kwargs:
             taken = self._sum(here, one, uses)
         else:
@@ -103,11 +113,25 @@ class Chain:
         source, around = self.padded.get(source, (source, (0, 0, 0, 0)))
         if source not in self.of and source not in self.inputs:
             self.inputs.append(source)
-        step = Step(module, source, around)
+        return self._append(here, Step(module, source, around), one)
+
+    def _append(self, here: Slot, step: Step, one: Operation) -> bool:
         step.shape = one.shapes[0]
         self.of[here] = len(self.steps)
         self.steps.append(step)
         return True
+
+    def _pool(self, here: Slot, one: Operation, uses: dict[Slot, int]) -> bool:
+        source, size, stride, padding, dilation, _ = (*one.args, *[[], 0, 1, False][len(one.args) - 2 :])
+        if one.kwargs or source not in self.of or uses.get(Slot(here.of, 1)) or _two(dilation) != (1, 1):
+            return False
+        size, padding = _two(size), _two(padding)
+        stride = _two(stride) if stride else size
+        shape = self.steps[self.of[source]].shape
+        rows = [(shape[2 + i] + 2 * padding[i] - size[i]) // stride[i] + 1 for i in range(2)]
+        if rows != list(one.shapes[0][2:]):  # windows that end after the image, by ceil_mode
+            return False
+        return self._append(here, Step(None, source, pool=(size, stride, padding)), one)
 
     def _zeros(self, here: Slot, one: Operation) -> bool:
         source, pads = one.args[0], one.args[1]
@@ -160,7 +184,7 @@ class Chain:
 
     def run(self, values: dict[Slot, Any]) -> None:
         """Compute the slots of the run."""
-        every = self._arguments()
+        every, filters = self._arguments()
         inputs = tuple(values[one].detach().contiguous().numpy() for one in self.inputs)
         number = {slot: i for i, slot in enumerate(self.inputs)}
         outs: dict[int, Any] = {}
@@ -174,36 +198,51 @@ class Chain:
             tuples.append((
                 number[source] if source in number else n + self.of[source],
                 -1 if plus is None else number[plus] if plus in number else n + self.of[plus],
-                *fixed, step.guess, outs.get(i),
+                *fixed[:-1], step.guess, filters[i], outs.get(i),
             ))  # fmt: skip
-        guesses = _core.conv_chain(runtime.run(), inputs, tuple(tuples))
-        for step, guess in zip(self.steps, guesses, strict=True):
+        kept = _core.conv_chain(runtime.run(), inputs, tuple(tuples))
+        for i, (step, (guess, packed)) in enumerate(zip(self.steps, kept, strict=True)):
             step.guess = guess
+            if packed is not None and every[i][-1]:
+                filters[i] = packed
 
-    def _arguments(self) -> list[Any]:
-        """Return the arguments of each step that are the same in every call, again if its weight or bias changed."""
-        weights = [one.module._modules["weight"] for one in self.steps]
+    def _arguments(self) -> tuple[list[Any], list[Any]]:
+        """Return the arguments of each step that are the same in every call, and the filters that calls packed.
+
+        Both are new if a weight or bias changed. Last is whether filters may be kept: inference tensors have no
+        versions, and their codes are read in each call.
+        """
+        modules = [one.module for one in self.steps if one.module is not None]
+        weights = [one._modules["weight"] for one in modules]
         arrays = [one.array() for one in weights]
-        biases = [one.module._parameters.get("bias") for one in self.steps]
+        biases = [one._parameters.get("bias") for one in modules]
         now = [*map(id, arrays), *map(_version, biases)]
         for weight in weights:
             now += map(_version, weight._buffers.values())
         kept = self.kept  # one look: another thread may replace it
         if kept is not None and kept[0] == now:
-            found: list[Any] = kept[1]
+            found: tuple[list[Any], list[Any]] = kept[1]
             return found
-        made = []
-        for step, weight, bias in zip(self.steps, arrays, biases, strict=True):
-            module, limits = step.module, step.limits or (0.0, 0.0)
+        made: list[Any] = []
+        packed = iter(zip(arrays, biases, strict=True))
+        for step in self.steps:
+            module, limits = step.module, (step.limits is not None, step.limits or (0.0, 0.0))
+            if module is None:
+                size, stride, padding = step.pool
+                made.append((None, None, None, stride, padding, (1, 1), 1, step.around, *limits, size, False))
+                continue
+            weight, bias = next(packed)
             padding = (0, 0) if isinstance(module.padding, str) else tuple(module.padding)
+            keeps = not any(map(torch.is_inference, module._modules["weight"]._buffers.values()))  # writes are seen
             made.append((
-                weight if module.groups > 1 else prepack(weight),
+                prepack(weight) if keeps and module.groups == 1 else weight,
                 None if bias is None else bias.detach().contiguous().numpy(),
                 core_format(as_format(module.weight.activations, "fuse")), tuple(module.stride), padding,
-                tuple(module.dilation), module.groups, step.around, step.limits is not None, limits,
+                tuple(module.dilation), module.groups, step.around, *limits, (0, 0), keeps,
             ))  # fmt: skip
-        self.kept = now, made, arrays, biases
-        return made
+        answer = made, [None] * len(made)
+        self.kept = now, answer, arrays, biases
+        return answer
 
 
 def _version(one: Any) -> Any:
@@ -251,7 +290,7 @@ class Program:
         """Take apart runs that are too short, or whose zeros others read."""
         parts: list[Any] = []
         for one in self.parts:
-            if isinstance(one, Chain) and len(one.steps) < LEAST:
+            if isinstance(one, Chain) and sum(step.module is not None for step in one.steps) < LEAST:
                 parts += [(i, operations[i]) for i in one.operations]
             else:
                 parts.append(one)
