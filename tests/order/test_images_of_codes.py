@@ -78,3 +78,21 @@ def test_many_images_of_halves_are_widened_in_parts() -> None:
     x[7, 5, 3, 2] = np.nan
     with pytest.raises(ValueError, match=r"nan at index \(7, 5, 3, 2\)"):
         hc.conv2d(x, w, activations="int8")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_depthwise_filters_with_a_pattern_have_the_bits_of_a_product(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    fmt = ("int8+2:4", "vsq4-g16-s4+2:4", "int4-g32-f16+2:4", "int16+1:4", "int4+2:4")[seed % 5]
+    side, channels, layout = int(rng.choice([1, 3, 5, 7])), int(rng.integers(1, 40)), str(rng.choice(["NCHW", "NHWC"]))
+    x = images(rng, 2, channels, (int(rng.integers(7, 15)), int(rng.integers(7, 15))), layout)
+    w = reals((channels, 1, side, side), seed)
+    w[rng.random(w.shape) < 0.2] = 0
+    packed = hc.quantize(w, fmt, axis=(2, 3, 1))
+    options: dict[str, Any] = {"activations": "int8", "padding": side // 2, "groups": channels, "layout": layout}
+    options["stride"] = int(rng.integers(1, 3))
+    wanted = hc.conv2d(x, packed, algorithm="implicit", **options)
+    for isa in (*isas(), None):
+        with hc.use(isa=isa):
+            for way in ("depthwise", "auto") if channels > 1 else ("auto",):
+                assert same_bits(hc.conv2d(x, packed, algorithm=way, **options), wanted), (isa, way)
