@@ -1,6 +1,7 @@
 /* The table of algorithms.def, the choice, and the entry function. */
 #include "ops/conv/prepacked.h"
 #include "ops/conv/quantized/images.h"
+#include "ops/conv/quantized/widened.h"
 #include "ops/conv/windows.h"
 
 #include <stdlib.h>
@@ -188,7 +189,9 @@ static hc_status choose(const hc_convolution *conv, const hc_conv_options *optio
     return HC_OK;
 }
 
-static hc_status check(hc_convolution *conv, const hc_conv_options *options, int *chosen, hc_error *error) {
+/* If x is widened, conv->x becomes `wide`, whose data is NULL. */
+static hc_status check(hc_convolution *conv, const hc_conv_options *options, hc_view *wide, int *chosen,
+                       hc_error *error) {
     hc_status status =
         hc_check_conv2d(conv->x, conv->w, conv->bias, conv->window, conv->activations, conv->out, &conv->shape, error);
     if (status == HC_OK)
@@ -196,6 +199,8 @@ static hc_status check(hc_convolution *conv, const hc_conv_options *options, int
     conv->relu = options && options->relu;
     conv->filters = options ? options->filters : NULL;
     *chosen = -1;
+    if (status == HC_OK && hc_widens(conv, wide))
+        conv->x = wide;
     return status == HC_OK && hc_values(conv->out) > 0 ? choose(conv, options, chosen, error) : status;
 }
 
@@ -252,25 +257,19 @@ static void finish(const hc_convolution *conv) {
     }
 }
 
-hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
-                    const hc_window *window, const hc_conv_options *options, const hc_format *activations,
-                    const hc_view *out, hc_error *error) {
-    hc_convolution conv = {
-        .run = run, .x = x, .out = out, .bias = bias, .w = w, .window = window, .activations = activations};
-    int chosen;
-    hc_status status = check(&conv, options, &chosen, error);
-    if (status != HC_OK || chosen < 0)
-        return status;
+static hc_status convolve(const hc_convolution *asked, int chosen, hc_error *error) {
+    hc_convolution conv = *asked;
     hc_images images;
-    if (activations) {
+    hc_status status = HC_OK;
+    if (conv.activations) {
         status = hc_images_begin(&images, &conv, error);
         conv.images = &images;
     }
     if (status == HC_OK)
         status = ALGORITHMS[chosen].run(&conv, error);
-    if (activations)
+    if (conv.activations)
         hc_images_free(&images);
-    if (status == HC_OK && (bias || conv.relu) && !ALGORITHMS[chosen].finishes)
+    if (status == HC_OK && (conv.bias || conv.relu) && !ALGORITHMS[chosen].finishes)
         finish(&conv);
     return status;
 }
@@ -289,6 +288,43 @@ static hc_status packed_for(const hc_convolution *conv, int chosen, hc_prepacked
         *prepacked = NULL;
     }
     return status;
+}
+
+/* x of 16 bits, widened some images at a time. */
+static hc_status convolve_widened(const hc_convolution *conv, const hc_view *x, int chosen, hc_error *error) {
+    const hc_conv_shape *s = &conv->shape;
+    const int64_t bytes = conv->x->strides[0], most = hc_max(1, hc_min(s->n, HC_WIDE_BYTES / hc_max(bytes, 1)));
+    hc_view part = *conv->x, out = *conv->out;
+    hc_status status = HC_OK;
+    part.data = hc_alloc_aligned(most * bytes);
+    if (!part.data)
+        return hc_fail(error, HC_MEMORY, "conv2d: not enough memory for the values of an image");
+    for (int64_t first = 0; status == HC_OK && first < s->n; first += most) {
+        hc_convolution of_part = *conv;
+        of_part.x = &part;
+        of_part.out = &out;
+        part.shape[0] = out.shape[0] = of_part.shape.n = hc_min(most, s->n - first);
+        out.data = (char *)conv->out->data + first * out.strides[0];
+        hc_widen(conv->run, x, first, part.shape[0], &part);
+        status = convolve(&of_part, chosen, error);
+        if (status != HC_OK && error->argument && error->ndim > 0)
+            error->index[0] += first;
+    }
+    hc_free_aligned(part.data);
+    return status;
+}
+
+hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
+                    const hc_window *window, const hc_conv_options *options, const hc_format *activations,
+                    const hc_view *out, hc_error *error) {
+    hc_convolution conv = {
+        .run = run, .x = x, .out = out, .bias = bias, .w = w, .window = window, .activations = activations};
+    hc_view wide;
+    int chosen;
+    const hc_status status = check(&conv, options, &wide, &chosen, error);
+    if (status != HC_OK || chosen < 0)
+        return status;
+    return conv.x == x ? convolve(&conv, chosen, error) : convolve_widened(&conv, x, chosen, error);
 }
 
 /* The fastest algorithm that links, or -1. */
@@ -345,8 +381,9 @@ hc_status hc_explain_conv2d(const hc_run *run, const hc_view *x, const hc_operan
     hc_convolution conv = {
         .run = run, .x = x, .out = out, .bias = bias, .w = w, .window = window, .activations = activations};
     *explanation = (hc_conv_explanation){.chosen = -1};
+    hc_view wide;
     int chosen;
-    const hc_status status = check(&conv, options, &chosen, error);
+    const hc_status status = check(&conv, options, &wide, &chosen, error);
     for (int first; status == HC_OK && (first = line_of_name(explanation->n)) >= 0; explanation->n++) {
         if (chosen < 0)
             continue;
@@ -378,9 +415,10 @@ hc_status hc_form_of_filters(const hc_run *run, const hc_view *x, const hc_opera
                              const hc_view *out, hc_filter_form *form, hc_error *error) {
     hc_convolution conv = {
         .run = run, .x = x, .out = out, .bias = bias, .w = w, .window = window, .activations = activations};
+    hc_view wide;
     int chosen;
     *form = (hc_filter_form){0};
-    const hc_status status = check(&conv, options, &chosen, error);
+    const hc_status status = check(&conv, options, &wide, &chosen, error);
     if (status == HC_OK && chosen >= 0 && ALGORITHMS[chosen].form)
         *form = ALGORITHMS[chosen].form(&conv);
     return status;
@@ -391,9 +429,10 @@ hc_status hc_prepack_filters(const hc_run *run, const hc_view *x, const hc_opera
                              const hc_view *out, hc_prepacked_filters **prepacked, hc_error *error) {
     hc_convolution conv = {
         .run = run, .x = x, .out = out, .bias = bias, .w = w, .window = window, .activations = activations};
+    hc_view wide;
     int chosen;
     *prepacked = NULL;
-    hc_status status = check(&conv, options, &chosen, error);
+    hc_status status = check(&conv, options, &wide, &chosen, error);
     if (status != HC_OK || chosen < 0 || !ALGORITHMS[chosen].form)
         return status;
     return packed_for(&conv, chosen, prepacked, error);

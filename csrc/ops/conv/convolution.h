@@ -65,6 +65,7 @@ typedef struct {
      * same bits regards them */
     double moved;
     double shared; /* likewise: products whose pixels are loaded once for several outputs */
+    bool is_rows;  /* a matmul of packed rows: only the products count */
     int64_t bytes; /* of working memory */
 } hc_conv_work;
 

@@ -49,6 +49,10 @@ static const double MOVED = 0.3;
 /* ns of a load that a product of `depthwise` does not need. */
 static const double SHARED = 0.01425;
 
+/* A matmul of packed rows: ns of a call, and of a product relative to one of panels (28 to 960 channels, 28 to 1152
+ * filters, 1 to 4 images, 4 formats, Zen 4, 2026-12). */
+static const double ROWS_CALL = 2000, ROWS = 3;
+
 /* Time of floats without AVX-512, relative to the time with it. */
 static double slowness_of_floats(uint32_t isa) {
     return isa & HC_ISA_AVX512 ? 1 : isa & (HC_ISA_AVX2 | HC_ISA_NEON) ? 2.1 : 150;
@@ -79,6 +83,8 @@ double hc_conv_seconds(uint32_t isa, hc_algorithm_number number, const hc_conv_w
     const hc_conv_cost *ns = cost_at_hand(isa, number);
     if (ns->call == 0) /* not measured: used only if it is forced or the only algorithm */
         return 1e6;
+    if (work->is_rows)
+        return 1e-9 * (ROWS_CALL + ROWS * ns->count[0] * work->products);
     return 1e-9 * (is_float ? slowness_of_floats(isa) : 1) *
            (ns->call + ns->count[0] * work->products + ns->count[1] * work->values + ns->count[2] * work->filters +
             ns->count[3] * work->kept + ns->count[4] * work->images + ns->count[5] * work->windows +

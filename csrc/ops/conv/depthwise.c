@@ -118,7 +118,7 @@ hc_conv_work hc_conv_depthwise_work(const hc_convolution *conv) {
 const char *hc_conv_depthwise_rounded_refuses(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     const hc_format *x = conv->activations, *w = conv->w->packed ? &conv->w->packed->format : NULL;
-    if (x->m > 0 || (w && w->m > 0))
+    if (x->m > 0 || (w && w->m > 0 && conv->order == HC_CONV_ROUNDED))
         return "zeros of a pattern are skipped in panels";
     if (conv->order == HC_CONV_ROUNDED)
         return hc_lines_make_codes(conv) || s->group_channels == 1 || conv->window->groups == 1

@@ -12,14 +12,14 @@ enum {
     SLACK = 64,            /* kernels read runs up to a multiple of 4 codes */
 };
 
-const char *hc_codes_refuse(const hc_convolution *conv, int limbs) {
+const char *hc_codes_refuse(const hc_convolution *conv, int limbs, bool patterns) {
     const hc_conv_shape *s = &conv->shape;
     const hc_format *x = conv->activations, *w = &conv->w->packed->format;
     const int x_limbs = hc_integers_of(x, HC_INT_FOLDED).n_limbs, w_limbs = hc_integers_of(w, HC_INT_FOLDED).n_limbs;
     if (x_limbs != 1 || w_limbs < 1 || w_limbs > limbs)
         return limbs == 1 ? "filters and x have no integers of 8 bits with one scale a row"
                           : "x has no integers of 8 bits, or filters none of 16, with one scale a row";
-    if (x->m > 0 || w->m > 0)
+    if (x->m > 0 || (w->m > 0 && !patterns))
         return "zeros of a pattern are skipped in panels";
     if (s->r * s->s * s->group_channels == 0 || s->height * s->width == 0)
         return "there is nothing to sum";

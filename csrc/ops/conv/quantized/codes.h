@@ -32,8 +32,8 @@ typedef struct {
 } hc_codes;
 
 /* HC_CONV_FOLDED needs activations as integers of 8 bits, filters of at most `limbs` limbs of 8 bits (one or two), and
- * one scale per row. Returns NULL, or the reason why this does not hold. */
-const char *hc_codes_refuse(const hc_convolution *conv, int limbs);
+ * one scale per row; filters have a pattern only if `patterns`. Returns NULL, or the reason why this does not hold. */
+const char *hc_codes_refuse(const hc_convolution *conv, int limbs, bool patterns);
 /* Chooses the layout for kernels with rows of `form`. Formats without groups have one plane of all channels, otherwise
  * each group has a plane. The rows of outputs of a band are a multiple of `step` if that many fit. Returns false if one
  * row of windows takes more than 16 MiB. */

@@ -19,8 +19,8 @@
 enum { ANSWERS = 16, PART = 64, LONGEST = 65536, LONGEST_WIDE = 256, DECODED = 16 << 10 };
 
 /* Of blocks: maximum number of outputs of a row, and of rows, which stay in L1; a panel is padded to a multiple of
- * LANES. */
-enum { ACROSS = 16, DOWN = 4, LANES = 16 };
+ * LANES. Bytes that are read from the start of a row of taps. */
+enum { ACROSS = 16, DOWN = 4, LANES = 16, ROOM = 8 };
 
 typedef struct {
     const hc_convolution *conv;
@@ -65,7 +65,7 @@ static bool codes_plan(hc_codes *codes, const hc_convolution *conv) {
 const char *hc_conv_depthwise_codes_refuses(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     hc_codes codes;
-    const char *reason = hc_codes_refuse(conv, 2);
+    const char *reason = hc_codes_refuse(conv, 2, true);
     if (reason)
         return reason;
     if (s->group_channels != 1 || s->filters != conv->window->groups)
@@ -86,9 +86,9 @@ static int64_t filter_bytes(const hc_depthwise_codes_job *job) {
     return job->conv->shape.r * job->outputs * job->words * 4;
 }
 
-/* Scales and decoded filters. */
+/* Scales and decoded filters, after which ROOM bytes are readable. */
 static int64_t filters_memory(const hc_depthwise_codes_job *job) {
-    return job->filters * (int64_t)sizeof(float) + job->limbs * job->at_once * job->conv->shape.geometry.padded;
+    return job->filters * (int64_t)sizeof(float) + job->limbs * job->at_once * job->conv->shape.geometry.padded + ROOM;
 }
 
 static int64_t plan(hc_depthwise_codes_job *job, const hc_convolution *conv) {
@@ -99,7 +99,8 @@ static int64_t plan(hc_depthwise_codes_job *job, const hc_convolution *conv) {
     job->dequantize = HC_PICK(dequantize_s32, conv->run);
     job->block = block_kernel(conv);
     codes_plan(&job->codes, conv);
-    job->at_once = hc_max(1, hc_min(job->filters, DECODED / s->geometry.padded));
+    job->at_once = hc_max(1, DECODED / s->geometry.padded);
+    job->at_once = hc_min(job->filters, job->block ? hc_round_up(job->at_once, LANES) : job->at_once);
     job->panel_bytes = 4 * job->filters * job->pairs;
     const int stride = (int)conv->window->stride[0], side = (int)s->r;
     job->outputs = job->block && side > 3 ? HC_WIDE_OUTPUTS(stride) : 1;
@@ -131,8 +132,10 @@ hc_conv_work hc_conv_depthwise_codes_work(const hc_convolution *conv) {
     hc_depthwise_codes_job job;
     const int64_t bytes = plan(&job, conv);
     const double answers = (double)s->n * (double)(s->out_height * s->out_width);
-    return (hc_conv_work){.products = answers * (double)(job.filters * s->r * s->s),
-                          .moved = hc_conv_moved(conv),
+    /* blocks of 5 x 5 and 7 x 7 filters take half as long a product (96 to 672 channels @ 14 to 56, Zen 4, 2026-12) */
+    const double share = job.block && s->r > 3 ? 0.5 : 1;
+    return (hc_conv_work){.products = share * answers * (double)(job.filters * s->r * s->s),
+                          .moved = hc_conv_moved_codes(conv, 0.48),
                           .bytes = bytes + hc_codes_bytes(&job.codes)};
 }
 
@@ -140,34 +143,48 @@ hc_conv_work hc_conv_depthwise_codes_work(const hc_convolution *conv) {
  * limbs, or NULL. */
 static void load_filter(const hc_depthwise_codes_job *job, int64_t filter, int64_t taps, const int8_t *codes,
                         const int8_t *high) {
-    enum { ZERO = 128 };
-    if (!job->block) {
-        for (int64_t t = 0; t < taps; t++) {
-            const int value = high ? high[t] * 256 + (uint8_t)codes[t] : codes[t];
-            job->panel[(t / 2 * job->filters + filter) * 2 + t % 2] = (int16_t)value;
-        }
-        return;
+    for (int64_t t = 0; t < taps; t++) {
+        const int value = high ? high[t] * 256 + (uint8_t)codes[t] : codes[t];
+        job->panel[(t / 2 * job->filters + filter) * 2 + t % 2] = (int16_t)value;
     }
-    const int64_t side = job->conv->shape.r, stride = job->conv->window->stride[0];
-    int8_t *to = job->bytes + filter / LANES * LANES * filter_bytes(job) + filter % LANES * 4;
-    int32_t sum = 0;
-    for (int64_t t = 0; t < taps; t++)
-        sum += codes[t];
+}
+
+/* The panel of blocks of up to LANES filters from `first` on, `codes` one filter after the other. A word has the taps
+ * of a row that meet 4 adjacent pixels, zeros where it has none. ROOM bytes from each row of taps on are readable. */
+static void load_lanes(const hc_depthwise_codes_job *job, int64_t first, int64_t n, const int8_t *codes) {
+    enum { ZERO = 128, WORD = 4 };
+    const int64_t side = job->conv->shape.r, taps = side * side, bits = 8 * job->conv->window->stride[0];
+    const uint64_t row = ((uint64_t)1 << 8 * side) - 1;
+    uint32_t *to = (uint32_t *)(void *)(job->bytes + first * filter_bytes(job));
+    for (int64_t i = 0; i < LANES; i++) {
+        int32_t sum = 0;
+        for (int64_t t = 0; t < taps && i < n; t++)
+            sum += codes[i * taps + t];
+        job->init[first + i] = -ZERO * sum;
+    }
     for (int64_t r = 0; r < side; r++) {
-        enum { BEFORE = 4 }; /* zeros, then taps, then zeros again */
-        int8_t row[BEFORE + 16] = {0};
-        memcpy(row + BEFORE, codes + r * side, (size_t)side);
+        uint64_t lane[LANES] = {0};
+        for (int64_t i = 0; i < n; i++) {
+            memcpy(&lane[i], codes + i * taps + r * side, ROOM);
+            lane[i] &= row;
+        }
         for (int a = 0; a < job->outputs; a++)
-            for (int g = 0; g < job->words; g++, to += LANES * 4)
-                memcpy(to, row + BEFORE + 4 * g - a * stride, 4);
+            for (int g = 0; g < job->words; g++, to += LANES) {
+                const int64_t up = a * bits - g * 8 * WORD; /* bits by which the taps of output a lie higher */
+                if (up >= 0)
+                    for (int i = 0; i < LANES; i++)
+                        to[i] = (uint32_t)(lane[i] << up);
+                else
+                    for (int i = 0; i < LANES; i++)
+                        to[i] = up > -64 ? (uint32_t)(lane[i] >> -up) : 0;
+            }
     }
-    job->init[filter] = -ZERO * sum;
 }
 
 /* Reads codes of `rows` filters from `first` on, one filter after the other, into job->decoded, and their scales: from
  * prepacked panels of products, or by decoding. */
-static void read_codes(const hc_depthwise_codes_job *job, const hc_kernel *packed, int64_t first, int64_t rows,
-                       int64_t taps) {
+static void read_codes(const hc_depthwise_codes_job *job, const hc_source *source, const hc_kernel *packed,
+                       int64_t first, int64_t rows, int64_t taps) {
     const hc_packed *w = job->conv->w->packed;
     const hc_geometry *geometry = &job->conv->shape.geometry;
     if (packed) {
@@ -181,6 +198,13 @@ static void read_codes(const hc_depthwise_codes_job *job, const hc_kernel *packe
                 job->decoded[(f - first) * taps + t] = from[t / WORD * nr * WORD + t % WORD];
             job->scales[f] = side.row_scales[f];
         }
+        return;
+    }
+    if (w->format.m > 0) { /* the zeros of a pattern take their places */
+        const hc_int_tile out = {.limb = {job->decoded, job->decoded + job->at_once * geometry->padded},
+                                 .ld = taps,
+                                 .row_scale = job->scales + first};
+        source->integers(source, HC_INT_FOLDED, first, rows, 0, taps, &out);
         return;
     }
     const int64_t padded = geometry->padded, step = padded / taps; /* a tap is one run */
@@ -206,17 +230,20 @@ static void use_panel(hc_depthwise_codes_job *job, void *memory) {
 static void load_filters(const hc_depthwise_codes_job *job) {
     const hc_conv_shape *s = &job->conv->shape;
     const int64_t taps = s->r * s->s;
-    memset(job->panel, 0, (size_t)job->panel_bytes);
+    if (!job->block)
+        memset(job->panel, 0, (size_t)job->panel_bytes);
     hc_filters context;
     const hc_source w = hc_filter_source(job->conv, 0, job->filters, &context);
     const hc_kernel *packed = hc_product_line(HC_ORDER_FOLDED, false, false, NULL, job->conv->run);
-    if (job->limbs > 1 || !hc_prepacked_fits(w.prepacked, HC_ORDER_FOLDED, &w, packed, 1))
+    if (job->limbs > 1 || w.sparse || !hc_prepacked_fits(w.prepacked, HC_ORDER_FOLDED, &w, packed, 1))
         packed = NULL;
     const int8_t *high = job->limbs > 1 ? job->decoded + job->at_once * s->geometry.padded : NULL;
     for (int64_t first = 0; first < job->filters; first += job->at_once) {
         const int64_t rows = hc_min(job->at_once, job->filters - first);
-        read_codes(job, packed, first, rows, taps);
-        for (int64_t f = 0; f < rows; f++)
+        read_codes(job, &w, packed, first, rows, taps);
+        for (int64_t f = 0; f < rows && job->block; f += LANES)
+            load_lanes(job, first + f, hc_min(LANES, rows - f), job->decoded + f * taps);
+        for (int64_t f = 0; f < rows && !job->block; f++)
             load_filter(job, first + f, taps, job->decoded + f * taps, high ? high + f * taps : NULL);
     }
 }

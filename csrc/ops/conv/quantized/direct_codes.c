@@ -168,7 +168,7 @@ static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
 
 const char *hc_conv_direct_codes_refuses(const hc_convolution *conv) {
     hc_direct_codes_job job;
-    const char *reason = hc_codes_refuse(conv, 1);
+    const char *reason = hc_codes_refuse(conv, 1, false);
     return reason ? reason : plan(&job, conv);
 }
 

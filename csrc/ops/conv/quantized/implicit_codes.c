@@ -1,5 +1,6 @@
 /* `implicit` of quantized images. With codes: windows of integers, where a row is an image (images.h), exact or with
- * one fmaf per segment. Codes of int8 are made line by line, others are packed and unpacked. With other formats: windows of the rounded values of x (rounded.h).
+ * one fmaf per segment. Codes of int8 are made line by line, others are packed and unpacked. Images of one window are
+ * packed and multiplied as they are. With other formats: windows of the rounded values of x (rounded.h).
  *
  * Memory: the drivers' bound, and the codes and integers, or values, of HC_IMAGE_BYTES of images, at least one image.
  */
@@ -302,6 +303,24 @@ static hc_status multiply(const hc_code_images *c, int64_t first, int64_t n, hc_
     return hc_multiply(&product, error);
 }
 
+/* The same of images of one window: x is packed, and its rows are those of a matmul of packed arrays. */
+static hc_status multiply_images(const hc_convolution *conv, int64_t first, int64_t n, hc_error *error) {
+    hc_images *images = conv->images;
+    hc_status status = hc_images_encode(images, first, n, error);
+    if (status != HC_OK)
+        return status;
+    hc_filters context;
+    const hc_source w = hc_filter_source(conv, 0, conv->shape.filters, &context);
+    const hc_product product = {.run = conv->run,
+                                .order = conv->order == HC_CONV_FOLDED ? HC_ORDER_FOLDED : HC_ORDER_GROUPED,
+                                .x = &images->source,
+                                .w = &w,
+                                .x_packed = &images->packed,
+                                .w_packed = &context.packed,
+                                .out = hc_answer_rows(conv->out, &conv->shape, first, n, 0)};
+    return hc_multiply(&product, error);
+}
+
 const char *hc_conv_implicit_codes_refuses(const hc_convolution *conv) {
     (void)conv;
     return NULL;
@@ -312,14 +331,21 @@ hc_conv_work hc_conv_implicit_codes_work(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     hc_conv_work work = hc_window_work(conv);
     work.moved = hc_conv_moved_codes(conv, 0.3);
+    work.is_rows = hc_one_window(conv);
     /* a short line of a window takes 8 ns to gather (3 to 64 @ 224, 7 x 7, Zen 4, 2026-11) */
-    if (s->r * s->s > 1 && s->s * s->group_channels < SHORT)
+    if (!work.is_rows && s->r * s->s > 1 && s->s * s->group_channels < SHORT)
         work.products += 1300 * (double)s->n * (double)(s->out_height * s->out_width * conv->window->groups * s->r);
     return work;
 }
 
 hc_status hc_conv_implicit_codes_run(const hc_convolution *conv, hc_error *error) {
     const int64_t at_once = hc_rounded_images_at_once(conv), all = conv->shape.n;
+    if (hc_one_window(conv)) {
+        hc_status status = HC_OK;
+        for (int64_t first = 0; status == HC_OK && first < all; first += at_once)
+            status = multiply_images(conv, first, hc_min(at_once, all - first), error);
+        return status;
+    }
     hc_code_images c;
     hc_status status = begin(&c, conv, at_once, error);
     for (int64_t first = 0; status == HC_OK && first < all; first += at_once) {

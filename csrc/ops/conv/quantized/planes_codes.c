@@ -111,7 +111,7 @@ static int64_t shared_bytes(const hc_planes_codes_job *job) {
 
 const char *hc_conv_planes_codes_refuses(const hc_convolution *conv) {
     const hc_view *x = conv->x;
-    const char *reason = hc_codes_refuse(conv, 2);
+    const char *reason = hc_codes_refuse(conv, 2, false);
     if (reason)
         return reason;
     if (!hc_lines_make_codes(conv) || conv->activations->group)
@@ -134,8 +134,11 @@ hc_conv_work hc_conv_planes_codes_work(const hc_convolution *conv) {
     /* Few filters share the loads of pixels. Several taps read pixels from L2. With a stride, words are copied one by one. A
      * band takes as long as 3000 outputs (Zen 4, 2026-11). */
     const double loads = 1 + 1.5 / (double)hc_min(job.filters, job.kernel->nr);
-    const bool wide = job.limbs > 1 && conv->shape.group_channels == 1; /* 144 and 240 channels @ 28 and 56 */
-    const double slower = wide ? 1.8 : job.words.shape.r * conv->shape.s > 1 ? 1.15 : 1;
+    /* filters of one channel: 14 layers of 32 to 960 channels @ 7 to 112, where it is never the fastest (Zen 4, 2026-12) */
+    const bool alone_in_group = conv->shape.group_channels == 1;
+    const double slower = alone_in_group                          ? (job.limbs > 1 ? 1.8 : 1.5)
+                          : job.words.shape.r * conv->shape.s > 1 ? 1.15
+                                                                  : 1;
     const double apart = conv->window->stride[1] > 1 ? 2 * words : 0;
     /* rows of a view that are coded one by one take 45 ns each (512 to 24 @ 14, views, Zen 4, 2026-11) */
     const double rows = (double)conv->shape.n * (double)conv->window->groups * (double)p->channels;

@@ -145,7 +145,7 @@ static const char *plan(hc_winograd_codes_job *job, const hc_convolution *conv, 
 static const char *refuses(const hc_convolution *conv, int m) {
     hc_winograd_codes_job job;
     enum { LONGEST = 65536 }; /* products of 8-bit values whose sum fits int32 */
-    const char *reason = hc_codes_refuse(conv, 1);
+    const char *reason = hc_codes_refuse(conv, 1, false);
     if (!reason && conv->shape.group_channels > LONGEST / 9)
         reason = "filters of more than 65536 values sum to more than 32 bits";
     const hc_window *window = conv->window;
