@@ -32,7 +32,9 @@ enum {
      * x 2880 take 5.3 ms, 10.2 by columns of tiles (one thread, Zen 4, 2026-11). */
     ROW_BY_ROW = 256,
     PREPACKED_ROWS = 32,
-    LEAST_ROWS = 2,    /* fewer rows take as long: the time is that of reading weights */
+    /* n rows take as long as (n + this) / 2 if that is more, since weights are read meanwhile (Zen 4, 2026-12) */
+    FOLDED_READING = 9,
+    GROUPED_READING = 4,
     FEW_WEIGHTS = 128, /* rows */
     DECODED_WEIGHTS = 1 << 16,
 };
@@ -329,12 +331,16 @@ static hc_status run_gemm(const hc_product *product, bool skips, hc_error *error
  * KC block, and multiply-adds. */
 static hc_work work(const hc_product *p, const hc_kernel *kernel, int passes, int64_t kc_count) {
     const int64_t last = p->x->rows % kernel->mr;
-    const double few = hc_few_rows_kernel(kernel, p->run) ? hc_max(2 * last, LEAST_ROWS + last) / 2.0 : kernel->mr;
+    const bool has_few = hc_few_rows_kernel(kernel, p->run);
+    const int64_t reading = p->order == HC_ORDER_FOLDED ? FOLDED_READING : GROUPED_READING;
+    const double few = has_few ? (double)hc_max(2 * last, last + reading) / 2 : kernel->mr;
     const double m = (double)(p->x->rows - last) + (last ? few : 0);
     const double n = (double)hc_round_up(p->w->rows, kernel->nr);
     const bool is_packed = hc_prepacked_fits(p->w->prepacked, p->order, p->x, kernel, kc_count);
     hc_work work = is_packed ? (hc_work){0} : hc_decoding(p);
     work.products = m * n * (double)p->w->columns * passes;
+    if (is_packed && has_few)
+        work.products *= 0.8; /* panels that were not written just before (Zen 4, 2026-12) */
     work.values = hc_values_and_results(p, (double)p->x->rows, 4);
     return work;
 }
