@@ -229,7 +229,8 @@ static inline bool folds_bytes(const hc_format *format, const hc_geometry *geome
 static int64_t integers(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                         const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
     const int64_t group = geometry->group;
-    const bool splits = mode == HC_INT_SPLIT && vsq_scale_bits(format) == 8;
+    const int scale_bits = vsq_scale_bits(format);
+    const bool splits = mode == HC_INT_SPLIT && scale_bits > 0 && scale_bits <= 8;
     const bool has_floats = mode == HC_INT_GROUPED && !vsq_has_two_levels(format);
     if ((splits || has_floats) && !vsq_is_unsigned(format) && tile->first_column % 8 == 0) {
         const int64_t first = tile->first_column / group;
@@ -242,8 +243,13 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
                 memcpy(to, scales + 4 * first, (size_t)groups * sizeof *to);
                 continue;
             }
-            for (int64_t g = 0; g < groups; g++)
-                to[g] = scales[first + g];
+            for (int64_t from = 0; from < groups; from += CHUNK) {
+                const int64_t n = hc_min(groups - from, CHUNK);
+                int32_t integer[CHUNK];
+                unpack_numbers(scales, (geometry->groups * scale_bits + 7) / 8, first + from, n, scale_bits, integer);
+                for (int64_t g = 0; g < n; g++)
+                    to[from + g] = (float)integer[g];
+            }
             out->row_scale[i] = load_row_scale(format, components, tile->first_row + i);
         }
         return HC_DONE;

@@ -42,6 +42,24 @@ typedef void hc_gemm_s8_scaled_fn(int64_t n_segments, const int32_t *steps, cons
 typedef void hc_gemm_small_split_fn(int64_t n_segments, const int32_t *steps, const void *a, const int8_t *b,
                                     const int32_t *init, const float *scale_b, int32_t *c);
 
+/* gemm_few:  gemm_s8 (of one segment), gemm_s8_scaled or gemm_small_split for the first `rows` rows of a tile whose panel
+ * of a has mr; more rows of c may be written, up to mr. For panels of the form U8 whose b has the kernel's nr and kr;
+ * rows up to the kernel's mr, which is `small` for the last two. There is no scalar kernel: those three have the same bits. */
+typedef enum { HC_FEW_SUMS = 0, HC_FEW_SCALED, HC_FEW_SPLIT } hc_few_kind;
+typedef struct {
+    hc_few_kind kind;
+    int rows, mr;
+    int64_t n_segments;
+    const int32_t *steps;
+    const void *a;
+    const int8_t *b;
+    const int32_t *init;
+    const float *scale_a, *scale_b;
+    void *c;         /* of float32 or int32 */
+    bool accumulate; /* scaled */
+} hc_gemm_few_args;
+typedef void hc_gemm_few_fn(const hc_gemm_few_args *args);
+
 /* dequantize_s32:  out[i, j] = float32((float64(scale_a[i]) * float64(scale_b[j])) * float64(c[i, j])) for the first
  * `columns` columns of each row; dequantize_s64: the same of 64-bit sums. */
 typedef void hc_dequantize_s32_fn(int64_t rows, int64_t columns, const int32_t *c, int64_t ldc, const float *scale_a,

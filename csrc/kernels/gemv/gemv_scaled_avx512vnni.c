@@ -9,13 +9,18 @@ typedef struct {
 } hc_code_loader;
 
 /* Loads 64 bytes of codes, of which the row has `left`. */
-INLINE __m512i load_plain(const hc_code_loader *loader, const uint8_t *codes, int64_t left) {
-    (void)loader;
+INLINE __m512i load_plain(const uint8_t *codes, int64_t left) {
     return left >= 64 ? _mm512_loadu_si512(codes) : _mm512_maskz_loadu_epi8((1ull << left) - 1, codes);
 }
 
+INLINE __m512i load_flipped(const hc_code_loader *loader, const uint8_t *codes, int64_t left, __m512i flip) {
+    (void)loader;
+    return _mm512_xor_si512(load_plain(codes, left), flip);
+}
+
 INLINE __m512i load_codes(const hc_code_loader *loader, const uint8_t *codes, int64_t left) {
-    __m512i stored = load_plain(loader, codes, left);
+    (void)loader;
+    __m512i stored = load_plain(codes, left);
     __asm__("" : "+v"(stored)); /* otherwise gcc loads the codes twice, which is slow if they are misaligned */
     return stored;
 }

@@ -12,15 +12,18 @@ typedef struct {
     __m512i place, shift, mask;
 } hc_code_loader;
 
-/* 64 codes, of which the row has `left` bytes. */
-INLINE __m512i load_codes(const hc_code_loader *loader, const uint8_t *codes, int64_t left) {
+/* Every code and other bits in a byte of their own: 64 codes, of which the row has `left` bytes. */
+INLINE __m512i spread_codes(const hc_code_loader *loader, const uint8_t *codes, int64_t left) {
     const __m512i stored = left >= 64 ? _mm512_loadu_si512(codes) : _mm512_maskz_loadu_epi8((1ull << left) - 1, codes);
-    const __m512i spread = _mm512_permutexvar_epi8(loader->place, stored);
-    return _mm512_and_si512(_mm512_multishift_epi64_epi8(loader->shift, spread), loader->mask);
+    return _mm512_multishift_epi64_epi8(loader->shift, _mm512_permutexvar_epi8(loader->place, stored));
 }
 
-INLINE __m512i load_plain(const hc_code_loader *loader, const uint8_t *codes, int64_t left) {
-    return load_codes(loader, codes, left);
+INLINE __m512i load_codes(const hc_code_loader *loader, const uint8_t *codes, int64_t left) {
+    return _mm512_and_si512(spread_codes(loader, codes, left), loader->mask);
+}
+
+INLINE __m512i load_flipped(const hc_code_loader *loader, const uint8_t *codes, int64_t left, __m512i flip) {
+    return _mm512_ternarylogic_epi32(spread_codes(loader, codes, left), loader->mask, flip, 0x6a);
 }
 
 static hc_code_loader make_loader(int code_bits) {

@@ -32,6 +32,9 @@ enum {
      * x 2880 take 5.3 ms, 10.2 by columns of tiles (one thread, Zen 4, 2026-11). */
     ROW_BY_ROW = 256,
     PREPACKED_ROWS = 32,
+    /* n rows take as long as (n + this) / 2 if that is more, since weights are read meanwhile (Zen 4, 2026-12) */
+    FOLDED_READING = 9,
+    GROUPED_READING = 4,
     FEW_WEIGHTS = 128, /* rows */
     DECODED_WEIGHTS = 1 << 16,
 };
@@ -71,9 +74,9 @@ static void multiply_tile(const hc_gemm_job *p, const hc_panels *mine, int64_t s
     at.b_panel = shares_a ? panel : shared_panel;
     at.row = shares_a ? shared_row : streamed_row;
     at.column = shares_a ? streamed_row : shared_row;
-    at.rows = hc_min(p->kernel->mr, p->m - at.row);
+    at.rows = hc_min(p->a.tile, p->m - at.row);
     at.columns = hc_min(p->kernel->nr, p->n - at.column);
-    at.waiting = (shared_panel * p->streamed_panels + first_streamed + panel) * p->kernel->mr * p->kernel->nr;
+    at.waiting = (shared_panel * p->streamed_panels + first_streamed + panel) * p->a.tile * p->kernel->nr;
     at.sums = p->scratch + thread * p->scratch_bytes + hc_pack_scratch();
     hc_multiply_tile(p, &at);
 }
@@ -156,13 +159,22 @@ static bool measure_kc(hc_gemm_job *p) {
     return cuts;
 }
 
+/* A panel of few rows of a has no others. Those of gemm_few have 1, 2, 3, 4, 6 or 8. */
+static void use_few_rows(hc_gemm_job *p) {
+    const bool sums = !p->split && (p->kind == HC_ORDER_FOLDED || p->exact_groups);
+    if (p->few && p->m < p->kernel->mr && p->m <= hc_most_few(p->few, sums ? HC_FEW_SUMS : HC_FEW_SCALED))
+        p->a.tile = (int)(p->m <= 4 ? p->m : hc_round_up(p->m, 2));
+}
+
 static void use_kernel(hc_gemm_job *p, const hc_run *run) {
     p->kernel = p->split ? HC_BEST(gemm_small_split, run)
                          : hc_product_line(p->kind, p->exact_groups, p->skips, p->b.source, run);
     if (p->a.wide && p->kind == HC_ORDER_GROUPED && !p->exact_groups)
         p->kernel = HC_BEST(gemm_s8_scaled, run);
+    p->few = hc_few_rows_kernel(p->kernel, run);
     hc_panels_use_kernel(&p->a, p->kernel, run);
     hc_panels_use_kernel(&p->b, p->kernel, run);
+    use_few_rows(p);
 }
 
 /* Chooses the kernel and the KC blocks: as long as a panel of either side fits a thread's share of memory. */
@@ -187,7 +199,7 @@ static bool allocate(hc_gemm_job *p, const hc_run *run) {
     const bool shares_a = p->m <= p->n;
     p->shared = shares_a ? &p->a : &p->b;
     p->streamed = shares_a ? &p->b : &p->a;
-    const int64_t tile_size = p->kernel->mr * p->kernel->nr;
+    const int64_t tile_size = p->a.tile * p->kernel->nr;
     const int64_t shared_bytes = hc_panel_bytes(p->shared, p->max_steps, p->max_segments);
     const int64_t streamed_bytes = hc_panel_bytes(p->streamed, p->max_steps, p->max_segments);
     p->streamed_block = hc_ceil_div(p->streamed->source->rows, p->streamed->tile);
@@ -286,7 +298,7 @@ static hc_status run_gemm(const hc_product *product, bool skips, hc_error *error
     const int64_t split_columns = order == HC_ORDER_FOLDED && !skips ? hc_split_columns(a, b, run) : 0;
     if (split_columns) {
         p.split = true;
-        p.kc_limit = hc_min(p.kc_limit, split_columns);
+        p.split_columns = split_columns;
         hc_panels_split(&p.b);
     }
     const int64_t wide = skips || split_columns ? 0 : wide_columns(product, a, b);
@@ -318,10 +330,17 @@ static hc_status run_gemm(const hc_product *product, bool skips, hc_error *error
 /* Work of this kernel in `passes` passes over limbs: decoding, unless the weights are prepacked and all columns are one
  * KC block, and multiply-adds. */
 static hc_work work(const hc_product *p, const hc_kernel *kernel, int passes, int64_t kc_count) {
-    const double m = (double)hc_round_up(p->x->rows, kernel->mr), n = (double)hc_round_up(p->w->rows, kernel->nr);
+    const int64_t last = p->x->rows % kernel->mr;
+    const bool has_few = hc_few_rows_kernel(kernel, p->run);
+    const int64_t reading = p->order == HC_ORDER_FOLDED ? FOLDED_READING : GROUPED_READING;
+    const double few = has_few ? (double)hc_max(2 * last, last + reading) / 2 : kernel->mr;
+    const double m = (double)(p->x->rows - last) + (last ? few : 0);
+    const double n = (double)hc_round_up(p->w->rows, kernel->nr);
     const bool is_packed = hc_prepacked_fits(p->w->prepacked, p->order, p->x, kernel, kc_count);
     hc_work work = is_packed ? (hc_work){0} : hc_decoding(p);
     work.products = m * n * (double)p->w->columns * passes;
+    if (is_packed && has_few)
+        work.products *= 0.8; /* panels that were not written just before (Zen 4, 2026-12) */
     work.values = hc_values_and_results(p, (double)p->x->rows, 4);
     return work;
 }

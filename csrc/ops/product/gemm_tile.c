@@ -12,11 +12,30 @@ static const void *limb_of(const hc_panels *side, int64_t panel, int limb) {
     return side->panels + (panel * side->limbs + limb) * side->limb_bytes;
 }
 
-static int64_t tile_size(const hc_gemm_job *p) { return (int64_t)p->kernel->mr * p->kernel->nr; }
+static int64_t tile_size(const hc_gemm_job *p) { return (int64_t)p->a.tile * p->kernel->nr; }
 
 /* int64 sums, followed by int32 sums of every pair of limbs. */
 int64_t hc_tile_sums_bytes(const hc_gemm_job *p) {
     return p->kind == HC_ORDER_CHAIN ? 0 : hc_round_up(tile_size(p) * (8 + 4 * p->a.limbs * p->b.limbs), HC_CACHE_LINE);
+}
+
+const hc_kernel *hc_few_rows_kernel(const hc_kernel *kernel, const hc_run *run) {
+    const hc_kernel *few = HC_BEST(gemm_few, run);
+    const bool fits = few->fn.gemm_few && !kernel->nonzeros && kernel->form == few->form && kernel->kr == few->kr &&
+                      kernel->nr == few->nr;
+    return fits ? few : NULL;
+}
+
+int hc_most_few(const hc_kernel *few, hc_few_kind kind) { return kind == HC_FEW_SUMS ? few->mr : few->small; }
+
+/* Calls gemm_few if the tile has few rows and its kernel multiplies those. */
+static bool multiply_few(const hc_gemm_job *p, const hc_tile_at *at, hc_gemm_few_args args) {
+    if (!p->few || at->rows >= p->kernel->mr || at->rows > hc_most_few(p->few, args.kind))
+        return false;
+    args.rows = (int)at->rows;
+    args.mr = p->a.tile;
+    p->few->fn.gemm_few(&args);
+    return true;
 }
 
 static int64_t *dots_of(const hc_gemm_job *p, const hc_tile_at *at) {
@@ -86,7 +105,7 @@ static void copy_tile(const hc_gemm_job *p, const hc_tile_at *at, float *tile, b
 /* One tile of each kind. */
 
 static void multiply_floats(const hc_gemm_job *p, const hc_tile_at *at) {
-    const bool accumulate = p->kc.first > 0, is_full = at->rows == p->kernel->mr && at->columns == p->kernel->nr;
+    const bool accumulate = p->kc.first > 0, is_full = at->rows == p->a.tile && at->columns == p->kernel->nr;
     float own[MAX_TILE];
     int64_t ld = p->kernel->nr;
     float *tile = is_full ? tile_at(p, at, own, &ld) : own;
@@ -101,10 +120,23 @@ static void multiply_floats(const hc_gemm_job *p, const hc_tile_at *at) {
         copy_tile(p, at, own, true);
 }
 
+/* The integer sums of one segment of one limb of each side. */
+static void multiply_sums(const hc_gemm_job *p, const hc_tile_at *at, int64_t segment, const void *a, const int8_t *b,
+                          const int32_t *init, int32_t *tile) {
+    const hc_gemm_few_args few = {.kind = HC_FEW_SUMS,
+                                  .n_segments = 1,
+                                  .steps = p->kc.segment_steps + segment,
+                                  .a = a,
+                                  .b = b,
+                                  .init = init,
+                                  .c = tile};
+    if (!multiply_few(p, at, few))
+        p->kernel->fn.gemm_s8(p->kc.segment_steps[segment], a, b, init, tile); /* or gemm_nm_s8, of the same type */
+}
+
 /* Adds the integer sums of one segment over all pairs of limbs: S += 256^(i + j) P_ij, modulo 2^64 (S itself fits). */
 static void add_dots(const hc_gemm_job *p, const hc_tile_at *at, int64_t segment, int64_t step, int64_t *dots) {
-    hc_gemm_s8_fn *const gemm = p->kernel->fn.gemm_s8; /* or of gemm_nm_s8, the same type */
-    const int64_t a_skip = step * p->kernel->kr * p->kernel->mr * (p->kernel->form == HC_PANEL_S16 ? 2 : 1);
+    const int64_t a_skip = step * p->kernel->kr * p->a.tile * (p->kernel->form == HC_PANEL_S16 ? 2 : 1);
     const int64_t b_skip = step * p->kernel->kr * p->kernel->nr;
     int32_t *tiles = tiles_of(p, at);
     int shifts[HC_MAX_LIMBS * HC_MAX_SIGNED_LIMBS], pairs = 0;
@@ -113,42 +145,59 @@ static void add_dots(const hc_gemm_job *p, const hc_tile_at *at, int64_t segment
             const bool is_top = i == at->a->limbs - 1;
             const bool corrected = p->kernel->form == HC_PANEL_U8 ? is_top : p->kernel->form == HC_PANEL_S8 && !is_top;
             const int64_t init = ((at->b_panel * at->b->limbs + j) * p->kc.n_segments + segment) * p->kernel->nr;
-            gemm(p->kc.segment_steps[segment], (const char *)limb_of(at->a, at->a_panel, i) + a_skip,
-                 (const int8_t *)limb_of(at->b, at->b_panel, j) + b_skip, corrected ? at->b->init + init : ZEROS,
-                 tiles + pairs * tile_size(p));
+            multiply_sums(p, at, segment, (const char *)limb_of(at->a, at->a_panel, i) + a_skip,
+                          (const int8_t *)limb_of(at->b, at->b_panel, j) + b_skip,
+                          corrected ? at->b->init + init : ZEROS, tiles + pairs * tile_size(p));
             shifts[pairs++] = 8 * (i + j);
         }
     p->join(pairs, tile_size(p), tiles, shifts, dots);
 }
 
-static void multiply_split(const hc_gemm_job *p, const hc_tile_at *at, int32_t *tile) {
-    const int64_t segment = at->b_panel * p->kc.n_segments * p->kernel->nr;
-    p->kernel->fn.gemm_small_split(p->kc.n_segments, p->kc.segment_steps, limb_of(at->a, at->a_panel, 0),
-                                   limb_of(at->b, at->b_panel, 0), at->b->init + segment, at->b->scales + segment,
-                                   tile);
+/* Segments [first, first + n), from `step` on. */
+static void multiply_split(const hc_gemm_job *p, const hc_tile_at *at, int64_t first, int64_t n, int64_t step,
+                           int32_t *tile) {
+    const int64_t segment = (at->b_panel * p->kc.n_segments + first) * p->kernel->nr, columns = step * p->kernel->kr;
+    const hc_gemm_few_args few = {.kind = HC_FEW_SPLIT,
+                                  .n_segments = n,
+                                  .steps = p->kc.segment_steps + first,
+                                  .a = (const char *)limb_of(at->a, at->a_panel, 0) + columns * p->a.tile,
+                                  .b = (const int8_t *)limb_of(at->b, at->b_panel, 0) + columns * p->kernel->nr,
+                                  .init = at->b->init + segment,
+                                  .scale_b = at->b->scales + segment,
+                                  .c = tile};
+    if (!multiply_few(p, at, few))
+        p->kernel->fn.gemm_small_split(n, few.steps, few.a, few.b, few.init, few.scale_b, tile);
 }
 
+/* As many segments at a time as int32 holds. */
 static void add_split(const hc_gemm_job *p, const hc_tile_at *at, int64_t *dots) {
     int32_t *tile = tiles_of(p, at);
-    multiply_split(p, at, tile);
-    for (int64_t i = 0; i < tile_size(p); i++)
-        dots[i] += tile[i];
+    for (int64_t first = 0, step = 0, end; first < p->kc.n_segments; first = end) {
+        int64_t steps = p->kc.segment_steps[first];
+        for (end = first + 1; end < p->kc.n_segments; steps += p->kc.segment_steps[end++])
+            if ((steps + p->kc.segment_steps[end]) * p->kernel->kr > p->split_columns)
+                break;
+        multiply_split(p, at, first, end - first, step, tile);
+        p->join(1, tile_size(p), tile, &(int){0}, dots);
+        step += steps;
+    }
 }
 
 static void multiply_folded(const hc_gemm_job *p, const hc_tile_at *at) {
-    const int mr = p->kernel->mr, nr = p->kernel->nr;
+    const int mr = p->a.tile, nr = p->kernel->nr;
     const float *scale_a = at->a->row_scales + at->a_panel * mr, *scale_b = at->b->row_scales + at->b_panel * nr;
     const bool is_first = p->kc.first == 0, is_last = p->kc.first + p->kc.columns == p->k;
     float own[MAX_TILE];
     int64_t ld;
     float *values = tile_at(p, at, own, &ld);
-    if (p->a.limbs == 1 && p->b.limbs == 1 && is_first && is_last) {
+    const bool fits = !p->split || p->k <= p->split_columns;
+    if (p->a.limbs == 1 && p->b.limbs == 1 && is_first && is_last && fits) {
         int32_t *tile = tiles_of(p, at);
         if (p->split)
-            multiply_split(p, at, tile);
+            multiply_split(p, at, 0, p->kc.n_segments, 0, tile);
         else
-            p->kernel->fn.gemm_s8(p->kc.steps, limb_of(at->a, at->a_panel, 0), limb_of(at->b, at->b_panel, 0),
-                                  p->kernel->form == HC_PANEL_U8 ? at->b->init + at->b_panel * nr : ZEROS, tile);
+            multiply_sums(p, at, 0, limb_of(at->a, at->a_panel, 0), limb_of(at->b, at->b_panel, 0),
+                          p->kernel->form == HC_PANEL_U8 ? at->b->init + at->b_panel * nr : ZEROS, tile);
         p->dequantize_s32(at->rows, at->columns, tile, nr, scale_a, scale_b, values, ld);
     } else {
         int64_t *dots = dots_of(p, at);
@@ -176,7 +225,7 @@ static void unify_nans(int64_t n, float *values) {
 }
 
 static void multiply_grouped(const hc_gemm_job *p, const hc_tile_at *at) {
-    const int mr = p->kernel->mr, nr = p->kernel->nr;
+    const int mr = p->a.tile, nr = p->kernel->nr;
     const int64_t n_segments = p->kc.n_segments;
     const float *scale_a = at->a->scales + at->a_panel * n_segments * mr;
     const float *scale_b = at->b->scales + at->b_panel * n_segments * nr;
@@ -187,8 +236,19 @@ static void multiply_grouped(const hc_gemm_job *p, const hc_tile_at *at) {
         if (!is_first)
             copy_tile(p, at, values, false);
         const int32_t *init = at->b->init ? at->b->init + at->b_panel * n_segments * nr : NULL;
-        p->kernel->fn.gemm_s8_scaled(n_segments, p->kc.segment_steps, limb_of(at->a, at->a_panel, 0),
-                                     limb_of(at->b, at->b_panel, 0), init, scale_a, scale_b, values, !is_first);
+        const hc_gemm_few_args few = {.kind = HC_FEW_SCALED,
+                                      .n_segments = n_segments,
+                                      .steps = p->kc.segment_steps,
+                                      .a = limb_of(at->a, at->a_panel, 0),
+                                      .b = limb_of(at->b, at->b_panel, 0),
+                                      .init = init,
+                                      .scale_a = scale_a,
+                                      .scale_b = scale_b,
+                                      .c = values,
+                                      .accumulate = !is_first};
+        if (!multiply_few(p, at, few))
+            p->kernel->fn.gemm_s8_scaled(n_segments, few.steps, few.a, few.b, init, scale_a, scale_b, values,
+                                         !is_first);
         if (is_last)
             unify_nans(mr * nr, values);
         copy_tile(p, at, values, true);

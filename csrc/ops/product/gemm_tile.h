@@ -7,8 +7,9 @@
 
 typedef struct {
     hc_order kind;
-    bool skips; /* b is packed as the nonzeros of its pattern */
-    bool split; /* FOLDED: b is packed as codes and integer scales of groups */
+    bool skips;            /* b is packed as the nonzeros of its pattern */
+    bool split;            /* FOLDED: b is packed as codes and integer scales of groups */
+    int64_t split_columns; /* whose sums then fit int32 */
     hc_rows out;
     int64_t m, n, k;
     /* GROUPED with several limbs or segments longer than a KC block, which gemm_s8_scaled does not support */
@@ -16,6 +17,7 @@ typedef struct {
     bool waits_in_out;
     int64_t kc_limit, kc_count, max_steps, max_segments;
     const hc_kernel *kernel;
+    const hc_kernel *few; /* for tiles with fewer rows, or NULL */
     hc_dequantize_s32_fn *dequantize_s32;
     hc_dequantize_s64_fn *dequantize_s64;
     hc_combine_limbs_fn *join;
@@ -43,6 +45,11 @@ typedef struct {
     int64_t waiting; /* index of its first value in dots and partial */
     void *sums;      /* hc_tile_sums_bytes of this thread */
 } hc_tile_at;
+
+/* The kernel for tiles of `kernel` with few rows, or NULL. */
+const hc_kernel *hc_few_rows_kernel(const hc_kernel *kernel, const hc_run *run);
+
+int hc_most_few(const hc_kernel *few, hc_few_kind kind);
 
 /* Memory for the sums of one tile, before they become floats. */
 int64_t hc_tile_sums_bytes(const hc_gemm_job *product);

@@ -13,7 +13,7 @@
 enum { PORTION_ROWS = 16, INT_COLUMNS = 512, FLOAT_COLUMNS = 256, ROW_PADDING = 64 };
 enum { LIMB_LD = INT_COLUMNS + ROW_PADDING, FLOAT_LD = FLOAT_COLUMNS + ROW_PADDING / 4 };
 enum { MAX_KEPT_TILE = 32 }; /* nr of any kernel of gemm_nm_s8 */
-enum { LEAST_SPLIT_GROUP = 16, LEAST_SPLIT_COLUMNS = 1024 };
+enum { LEAST_SPLIT_GROUP = 16, LEAST_SPLIT_COLUMNS = 256 };
 
 typedef union {
     float values[PORTION_ROWS * FLOAT_LD];
@@ -152,7 +152,7 @@ int64_t hc_split_columns(const hc_source *a, const hc_source *b, const hc_run *r
         a->form[HC_INT_FOLDED].n_limbs != 1)
         return 0;
     const int64_t columns = INT32_MAX / (128 * hc_most_of(b, HC_INT_FOLDED)) / 64 * 64;
-    return columns < LEAST_SPLIT_COLUMNS ? 0 : columns;
+    return columns < hc_max(LEAST_SPLIT_COLUMNS, hc_min(b->group, b->run_length)) ? 0 : columns;
 }
 
 void hc_panels_split(hc_panels *b) {

@@ -85,7 +85,7 @@ hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **
     /* Dense panels run at the speed of AMX for every number of rows of x. Only one kind of panels is kept. */
     const bool skips = folds && hc_nm_kernel(&source, run) && !(HC_BEST(gemm_s8, run)->needs & HC_ISA_AMX);
     const hc_source without_groups = {.columns = source.columns, .form[HC_INT_FOLDED] = {.n_limbs = 1}};
-    const bool splits = folds && !skips && hc_split_columns(&without_groups, &source, run) >= source.columns;
+    const bool splits = folds && !skips && hc_split_columns(&without_groups, &source, run);
     const hc_kernel *kernel =
         splits ? HC_BEST(gemm_small_split, run) : hc_product_line(p->kind, p->panels.limbs > 1, skips, &source, run);
     if (splits)

@@ -290,6 +290,73 @@ void check_gemm_small_split(const hc_kernel *kernel) {
     split_case(kernel, 8, eight, ANY);
 }
 
+/* gemm_few: the first rows of a panel of mr rows, by the definitions for that panel. */
+static void few_case(const hc_kernel *kernel, hc_few_kind kind, int rows, int mr, int64_t n_segments,
+                     const int32_t *of_segments, bool accumulate, integer_kind values) {
+    hc_kernel of_panel = *kernel;
+    of_panel.mr = mr;
+    const int nr = kernel->nr, kr = kernel->kr;
+    const int64_t n_scales = n_segments * nr;
+    begin("kind %d, %d rows of %d, %" D " segments of %d, %d ... steps, accumulate %d, values %s", (int)kind, rows, mr,
+          n_segments, of_segments[0], of_segments[1], accumulate, integer_kind_name(values));
+    int64_t k = 0;
+    for (int64_t s = 0; s < n_segments; s++)
+        k += of_segments[s] * kr;
+    const int32_t *steps = copy_of(of_segments, n_segments, 4);
+    const int16_t *a = draw_bytes(mr * k, false, values), *b = draw_bytes(nr * k, false, values);
+    int8_t *b_panel = items(nr * k / 4, 4);
+    const float *scale_a = floats(n_segments * mr, PLAIN);
+    float *scale_b = floats(n_scales, PLAIN);
+    for (int64_t i = 0; i < n_scales && kind == HC_FEW_SPLIT; i++)
+        scale_b[i] = (float)draw_integer(0, i % 3 ? 255 : 1 << 24, values);
+    int32_t *start = items(n_scales, 4), *init = items(n_scales, 4);
+    for (int j = 0; j < nr; j++) {
+        for (int64_t p = 0; p < k; p++)
+            b_panel[place(nr, 4, j, p)] = (int8_t)b[j * k + p];
+        for (int64_t s = 0, p = 0; s < n_segments; p += steps[s++] * kr) {
+            start[s * nr + j] = kind == HC_FEW_SUMS ? (int32_t)draw() : 0;
+            init[s * nr + j] =
+                (int32_t)((uint32_t)start[s * nr + j] + correction(kernel->form, false, steps[s] * kr, b + j * k + p));
+        }
+    }
+    float *wanted = floats(mr * nr, PLAIN), *got = copy_of(wanted, mr * nr, 4);
+    if (kind == HC_FEW_SUMS)
+        s8_definition(&of_panel, k, a, b, start, (int32_t *)(void *)wanted);
+    else if (kind == HC_FEW_SCALED)
+        scaled_definition(&of_panel, n_segments, steps, k, a, b, scale_a, scale_b, wanted, accumulate);
+    else
+        split_definition(&of_panel, n_segments, steps, k, a, b, scale_b, (int32_t *)(void *)wanted);
+    const hc_gemm_few_args args = {.kind = kind,
+                                   .rows = rows,
+                                   .mr = mr,
+                                   .n_segments = n_segments,
+                                   .steps = steps,
+                                   .a = pack(&of_panel, k, false, a),
+                                   .b = b_panel,
+                                   .init = init,
+                                   .scale_a = scale_a,
+                                   .scale_b = scale_b,
+                                   .c = got,
+                                   .accumulate = accumulate};
+    kernel->fn.gemm_few(&args);
+    same("c", kind == HC_FEW_SCALED ? F32 : I32, got, wanted, rows * nr);
+}
+
+void check_gemm_few(const hc_kernel *kernel) {
+    static const int32_t STEPS[][4] = {{1, 1}, {0, 3, 1}, {4, 4, 4, 1}, {2, 16, 5, 7}};
+    static const int PANEL[] = {0, 1, 2, 3, 4, 6, 6, 8, 8};
+    for (int rows = 1; rows <= kernel->mr; rows++)
+        for (int i = 0; i < 4; i++)
+            for (int values = 0; values < N_INTEGER_KINDS; values++)
+                for (int mr = PANEL[rows]; mr <= 12; mr += 12 - PANEL[rows]) {
+                    few_case(kernel, HC_FEW_SUMS, rows, mr, 1, STEPS[i], false, (integer_kind)values);
+                    for (int j = 0; j < 2 && rows <= kernel->small; j++) {
+                        few_case(kernel, HC_FEW_SCALED, rows, mr, i + 1, STEPS[i], j, (integer_kind)values);
+                        few_case(kernel, HC_FEW_SPLIT, rows, mr, j ? i + 1 : 0, STEPS[i], false, (integer_kind)values);
+                    }
+                }
+}
+
 static float_kind scales_of(int i) { return (float_kind)(i % N_FLOAT_KINDS); }
 
 /* Multiplying these three factors in float64 in any other order gives another float32. */
