@@ -122,7 +122,8 @@ class Chain:
         return True
 
     def _pool(self, here: Slot, one: Operation, uses: dict[Slot, int]) -> bool:
-        source, size, stride, padding, dilation, _ = (*one.args, *[[], 0, 1, False][len(one.args) - 2 :])
+        missing: tuple[Any, ...] = ([], 0, 1, False)[len(one.args) - 2 :]
+        source, size, stride, padding, dilation, _ = one.args + missing
         if one.kwargs or source not in self.of or uses.get(Slot(here.of, 1)) or _two(dilation) != (1, 1):
             return False
         size, padding = _two(size), _two(padding)
