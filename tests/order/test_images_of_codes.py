@@ -96,3 +96,27 @@ def test_depthwise_filters_with_a_pattern_have_the_bits_of_a_product(seed: int) 
         with hc.use(isa=isa):
             for way in ("depthwise", "auto") if channels > 1 else ("auto",):
                 assert same_bits(hc.conv2d(x, packed, algorithm=way, **options), wanted), (isa, way)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_a_pattern_of_runs_that_are_kept_whole_adds_no_zero(layout: str) -> None:
+    x = images(np.random.default_rng(1), 2, 24, (9, 9), layout)
+    x[0, 3, 3, 3] = np.inf
+    packed = hc.quantize(reals((24, 1, 3, 3), 2), "int8+2:4", axis=(2, 3, 1))
+    wanted = hc.conv2d(x, packed, padding=1, groups=24, layout=layout, algorithm="implicit")
+    found = hc.conv2d(x, packed, padding=1, groups=24, layout=layout, algorithm="depthwise")
+    assert np.isinf(wanted).any() and same_bits(found, wanted)
+    whole = hc.quantize(reals((24, 24, 3, 3), 2), "int8+2:4", axis=(2, 3, 1))
+    with pytest.raises(ValueError, match="not finite"):
+        hc.conv2d(x, whole, padding=1, layout=layout, algorithm="direct")
+
+
+@pytest.mark.parametrize("isa", [*isas("codes_s8"), None])
+def test_rounded_values_are_codes_times_their_scale(isa: str | None) -> None:
+    rng = np.random.default_rng(3)
+    w = hc.quantize(np.ones((1, 1, 1, 1), np.float32), "bf16", axis=(2, 3, 1))
+    for n, scale in ((1, 1.0), (63, 1e-3), (64, 1.0), (200, 1e-38), (257, 1e30), (300, 3e38)):
+        x = (rng.uniform(-1, 1, n).astype(np.float32) * np.float32(scale)).reshape(1, 1, 1, n)
+        with hc.use(isa=isa):
+            found = hc.conv2d(x, w, activations="int8")
+        assert same_bits(found, hc.fake_quantize(x, "int8", axis=(1, 2, 3)) + np.float32(0))

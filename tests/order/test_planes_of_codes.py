@@ -58,7 +58,7 @@ def test_images_that_are_not_planes_are_refused() -> None:
     with pytest.raises(ValueError, match="planes"):
         hc.conv2d(x, q, activations="int8", layout="NHWC", algorithm="planes")
     with pytest.raises(ValueError, match="not float32"):
-        hc.conv2d(np.ones((1, 8, 9, 9), np.float16), q, activations="int8", algorithm="planes")
+        hc.conv2d(np.ones((1, 8, 9, 9), np.float64), q, activations="int8", algorithm="planes")
 
 
 def test_an_image_of_zeros_and_one_that_is_not_finite() -> None:

@@ -24,6 +24,8 @@ static inline void divided_codes(const float *x, int64_t n, float scale, int for
             ((int16_t *)to)[at + i] = (int16_t)code;
         else if (form == HC_PANEL_F32)
             ((float *)to)[at + i] = (float)code;
+        else if (form == HC_CODES_ROUNDED)
+            ((float *)to)[at + i] = (float)code * scale;
         else
             ((uint8_t *)to)[at + i] = (uint8_t)(code + ZERO);
     }

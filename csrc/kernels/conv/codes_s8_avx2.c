@@ -39,13 +39,14 @@ INLINE bool units(const float *x, float reciprocal, int zero, __m256i unit[4]) {
     return _mm256_movemask_ps(_mm256_cmp_ps(worst, _mm256_set1_ps(SURE), _CMP_GT_OQ)) == 0;
 }
 
-INLINE void put(const __m256i unit[4], int form, int64_t at, void *to) {
-    if (form == HC_PANEL_F32) {
+INLINE void put(const __m256i unit[4], const int form, float scale, int64_t at, void *to) {
+    if (form == HC_PANEL_F32 || form == HC_CODES_ROUNDED) {
         const __m256i most = _mm256_set1_epi32(LARGEST), least = _mm256_set1_epi32(-LARGEST);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
-            const __m256i code = _mm256_max_epi32(_mm256_min_epi32(unit[j], most), least);
-            _mm256_storeu_ps((float *)to + at + j * LANES, _mm256_cvtepi32_ps(code));
+            const __m256 code = _mm256_cvtepi32_ps(_mm256_max_epi32(_mm256_min_epi32(unit[j], most), least));
+            const bool rounded = form == HC_CODES_ROUNDED;
+            _mm256_storeu_ps((float *)to + at + j * LANES, rounded ? _mm256_mul_ps(code, _mm256_set1_ps(scale)) : code);
         }
         return;
     }

@@ -86,7 +86,8 @@ static void to_words(const float *x, int64_t n, float scale, int16_t *to) {
     }
 }
 
-static void to_floats(const float *x, int64_t n, float scale, float *to) {
+/* Multiplied by the scale if form is HC_CODES_ROUNDED. */
+INLINE void to_floats(const float *x, int64_t n, float scale, const int form, float *to) {
     const __m512i most = _mm512_set1_epi32(LARGEST), least = _mm512_set1_epi32(-LARGEST);
     const float reciprocal = 1.0f / scale;
     __m512i unit[4];
@@ -94,12 +95,14 @@ static void to_floats(const float *x, int64_t n, float scale, float *to) {
         const bool whole = i + STEP <= n;
         if (!(whole ? units(x + i, STEP, true, reciprocal, 0, unit)
                     : units(x + i, n - i, false, reciprocal, 0, unit))) {
-            divided_codes(x + i, n - i < STEP ? n - i : STEP, scale, HC_PANEL_F32, i, to);
+            divided_codes(x + i, n - i < STEP ? n - i : STEP, scale, form, i, to);
             continue;
         }
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
-            const __m512 code = _mm512_cvtepi32_ps(_mm512_max_epi32(_mm512_min_epi32(unit[j], most), least));
+            __m512 code = _mm512_cvtepi32_ps(_mm512_max_epi32(_mm512_min_epi32(unit[j], most), least));
+            if (form == HC_CODES_ROUNDED)
+                code = _mm512_mul_ps(code, _mm512_set1_ps(scale));
             if (whole)
                 _mm512_storeu_ps(to + i + j * LANES, code);
             else
@@ -114,7 +117,9 @@ void hc_codes_s8_avx512(const float *x, int64_t n, float scale, int form, void *
     else if (form == HC_PANEL_S16)
         to_words(x, n, scale, to);
     else if (form == HC_PANEL_F32)
-        to_floats(x, n, scale, to);
+        to_floats(x, n, scale, HC_PANEL_F32, to);
+    else if (form == HC_CODES_ROUNDED)
+        to_floats(x, n, scale, HC_CODES_ROUNDED, to);
     else
         to_bytes(x, n, scale, to);
 }

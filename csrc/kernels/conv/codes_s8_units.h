@@ -15,7 +15,7 @@ INLINE void codes(const float *x, int64_t n, float scale, const int form, void *
     for (; i + STEP <= n; i += STEP) {
         words unit[4];
         if (__builtin_expect(units(x + i, reciprocal, zero, unit), 1))
-            put(unit, form, i, to);
+            put(unit, form, scale, i, to);
         else
             divided_codes(x + i, STEP, scale, form, i, to);
     }
@@ -70,6 +70,8 @@ INLINE void pairs(const float *a, const float *b, int64_t n, float scale, int32_
             codes(x, n, scale, HC_PANEL_S16, to);                                                                      \
         else if (form == HC_PANEL_F32)                                                                                 \
             codes(x, n, scale, HC_PANEL_F32, to);                                                                      \
+        else if (form == HC_CODES_ROUNDED)                                                                             \
+            codes(x, n, scale, HC_CODES_ROUNDED, to);                                                                  \
         else                                                                                                           \
             codes(x, n, scale, HC_PANEL_U8, to);                                                                       \
     }                                                                                                                  \

@@ -143,8 +143,9 @@ static inline int64_t hc_plane_work(const hc_plane *p, int side, int stride) {
 typedef uint32_t hc_largest_f32_fn(const float *x, int64_t n, uint32_t so_far);
 
 /* codes_s8: code i = RNE(x[i] / scale), the quotient in float64, clamped to -127 .. 127; 0 if scale is 0; for i < n.
- * `to`: bytes code + 128 for form HC_PANEL_U8, int16 for HC_PANEL_S16, float for HC_PANEL_F32. |x[i]| is at most 128 * scale where scale is
- * normal. */
+ * `to`: bytes code + 128 for form HC_PANEL_U8, int16 for HC_PANEL_S16, float for HC_PANEL_F32, float32(code * scale)
+ * for HC_CODES_ROUNDED. |x[i]| is at most 128 * scale where scale is normal. */
+enum { HC_CODES_ROUNDED = 4 }; /* no form of a panel (kernels/gemm/gemm.h) */
 typedef void hc_codes_s8_fn(const float *x, int64_t n, float scale, int form, void *to);
 
 /* link_f32: y = y + bias[j], + plus[i, j], where they are not NULL, then if it clamps values above high become high and those

@@ -9,6 +9,7 @@
 #include "base/threads.h"
 #include "ops/product/packed_rows.h"
 #include "ops/product/product.h"
+#include "ops/product/sparse.h"
 
 #include <string.h>
 
@@ -73,9 +74,33 @@ static bool range(const hc_run *run, const hc_source *source, bool kept, int *ex
     return most < 0x7f800000;
 }
 
+/* Whether runs are so short that every column of theirs is kept, as the taps of depthwise filters: no zero is added. */
+static bool keeps_all(const hc_run *run, const hc_source *w) {
+    enum { RUNS = 64 };
+    const hc_packed_context *packed = w->context;
+    const hc_geometry *g = packed->geometry;
+    const int64_t m = packed->format->m, length = g->whole_length;
+    if (length > packed->format->n)
+        return false;
+    uint64_t masks[RUNS * HC_MAX_M / 64];
+    hc_sparse_masks line;
+    hc_sparse_masks_init(&line, run, packed->format->n, packed->format->m);
+    for (int64_t row = 0; row < w->rows; row++)
+        for (int64_t first = 0; first < g->runs; first += RUNS) {
+            const int64_t some = hc_min(RUNS, g->runs - first);
+            hc_sparse_masks_of(&line, hc_part(packed->components, HC_METADATA, packed->first_row + row), g->columns,
+                               first, some * m, masks);
+            for (int64_t i = 0; i < some; i++)
+                for (int64_t at = i * m; at < i * m + length; at++)
+                    if ((masks[at / 64] >> at % 64 & 1) == 0)
+                        return false;
+        }
+    return true;
+}
+
 const char *hc_zeros_differ(const hc_run *run, const hc_source *x, const hc_source *w) {
     int ex, ew;
-    if (!w->sparse)
+    if (!w->sparse || keeps_all(run, w))
         return NULL;
     if (!range(run, x, false, &ex))
         return "x has a value that is not finite";

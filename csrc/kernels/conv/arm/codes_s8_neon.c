@@ -32,11 +32,12 @@ INLINE bool units(const float *x, float reciprocal, int zero, int32x4_t unit[4])
     return vmaxvq_f32(worst) <= SURE;
 }
 
-INLINE void put(const int32x4_t unit[4], int form, int64_t at, void *to) {
-    if (form == HC_PANEL_F32) {
+INLINE void put(const int32x4_t unit[4], const int form, float scale, int64_t at, void *to) {
+    if (form == HC_PANEL_F32 || form == HC_CODES_ROUNDED) {
         for (int j = 0; j < 4; j++) {
             const int32x4_t code = vmaxq_s32(vminq_s32(unit[j], vdupq_n_s32(LARGEST)), vdupq_n_s32(-LARGEST));
-            vst1q_f32((float *)to + at + j * LANES, vcvtq_f32_s32(code));
+            const float32x4_t value = vcvtq_f32_s32(code);
+            vst1q_f32((float *)to + at + j * LANES, form == HC_CODES_ROUNDED ? vmulq_n_f32(value, scale) : value);
         }
         return;
     }

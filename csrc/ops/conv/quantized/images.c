@@ -31,11 +31,12 @@ bool hc_lines_make_codes(const hc_convolution *conv) {
 }
 
 bool hc_one_window(const hc_convolution *conv) {
+    enum { FEW = 4096 }; /* weights, for which packing an image takes longer than their panels */
     const hc_conv_shape *s = &conv->shape;
     const int64_t *before = conv->window->pad_before, *dilation = conv->window->dilation;
-    return conv->window->groups == 1 && s->out_height == 1 && s->out_width == 1 && s->r == s->height &&
-           s->s == s->width && before[0] == 0 && before[1] == 0 && (dilation[0] == 1 || s->r == 1) &&
-           (dilation[1] == 1 || s->s == 1);
+    return conv->window->groups == 1 && s->filters * s->r * s->s * s->channels >= FEW && s->out_height == 1 &&
+           s->out_width == 1 && s->r == s->height && s->s == s->width && before[0] == 0 && before[1] == 0 &&
+           (dilation[0] == 1 || s->r == 1) && (dilation[1] == 1 || s->s == 1);
 }
 
 hc_status hc_images_begin(hc_images *i, const hc_convolution *conv, hc_error *error) {

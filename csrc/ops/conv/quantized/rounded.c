@@ -63,9 +63,7 @@ static bool has_whole_floats(const hc_view *x) {
 
 /* Rounds n values with the scale of their image; `to` may be `from`. */
 static void round_values(const hc_rounded *r, const float *from, int64_t n, float scale, float *to) {
-    HC_PICK(codes_s8, r->conv->run)(from, n, scale, HC_PANEL_F32, to);
-    for (int64_t i = 0; i < n && !has_codes(r); i++)
-        to[i] *= scale;
+    HC_PICK(codes_s8, r->conv->run)(from, n, scale, has_codes(r) ? HC_PANEL_F32 : HC_CODES_ROUNDED, to);
     if (!has_codes(r) &&
         scale > FLT_MAX / (2 * HC_LINE_LARGEST)) /* the largest code may decode to infinity, which saturates */
         for (int64_t i = 0; i < n; i++)

@@ -6,9 +6,11 @@
 
 bool hc_widens(const hc_convolution *conv, hc_view *wide) {
     const hc_view *x = conv->x;
-    if (!conv->activations || (x->dtype != HC_F16 && x->dtype != HC_BF16))
-        return false;
     const int64_t *shape = x->shape, size = sizeof(float);
+    enum { FEW = 512 }; /* values, for which memory takes as long as packing */
+    if (!conv->activations || (x->dtype != HC_F16 && x->dtype != HC_BF16) ||
+        shape[0] * shape[1] * shape[2] * shape[3] < FEW)
+        return false;
     const bool last = x->strides[1] < x->strides[3]; /* whether channels are adjacent */
     const int64_t pixel = last ? shape[1] * size : size, row = shape[3] * pixel;
     *wide = *x;

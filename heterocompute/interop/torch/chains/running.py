@@ -122,7 +122,8 @@ class Chain:
         return True
 
     def _pool(self, here: Slot, one: Operation, uses: dict[Slot, int]) -> bool:
-        source, size, stride, padding, dilation, _ = (*one.args, *[[], 0, 1, False][len(one.args) - 2 :])
+        missing: tuple[Any, ...] = ([], 0, 1, False)[len(one.args) - 2 :]
+        source, size, stride, padding, dilation, _ = one.args + missing
         if one.kwargs or source not in self.of or uses.get(Slot(here.of, 1)) or _two(dilation) != (1, 1):
             return False
         size, padding = _two(size), _two(padding)
@@ -321,21 +322,34 @@ class Program:
         """Return the answer of the recorded call for another input of the same shape."""
         values: dict[Slot, Any] = {Slot(-1): x}
 
-        def value_of(one: Any) -> Any:
-            return values[one] if isinstance(one, Slot) else one
-
         for part, dead in zip(self.parts, self.dead, strict=True):
             if isinstance(part, Chain):
                 part.run(values)
             else:
                 i, one = part
-                args, kwargs = tree_map(value_of, (one.args, one.kwargs), is_leaf=_is_slot)
+                args, kwargs = _filled((one.args, one.kwargs), values)
                 found = one.function(*args, **kwargs)
                 for j, result in enumerate(found if isinstance(found, (tuple, list)) else (found,)):
                     values[Slot(i, j)] = result
             for slot in dead:
                 values.pop(slot, None)
-        return tree_map(value_of, self.answer, is_leaf=_is_slot)
+        return _filled(self.answer, values)
+
+
+def _filled(one: Any, values: dict[Slot, Any]) -> Any:
+    """Return an object with values in place of slots; common containers without the slower functions of PyTorch."""
+    kind = type(one)
+    if kind is Slot:
+        return values[one]
+    if one is None or kind in (int, float, bool, str) or isinstance(one, torch.Tensor):
+        return one
+    if kind is tuple:
+        return tuple([_filled(part, values) for part in one])
+    if kind is list:
+        return [_filled(part, values) for part in one]
+    if kind is dict:
+        return {key: _filled(part, values) for key, part in one.items()}
+    return tree_map(lambda part: values[part] if _is_slot(part) else part, one, is_leaf=_is_slot)
 
 
 def _is_slot(one: Any) -> bool:
