@@ -82,9 +82,8 @@ def test_a_wrong_peer_is_left_out(capfd):
 
 def test_integers_are_timed_with_prepacked_weights_too():
     pytest.importorskip("torch")
-    for seed, call in drawn.draws("matmul", quick("matmul", 3), 1):
-        if call.ready is not None:
-            break
+    drawn_calls = drawn.draws("matmul", quick("matmul", 3), 1)
+    seed, call = next((seed, call) for seed, call in drawn_calls if call.ready is not None)
     row = calls_of.timed(call, "matmul", seed, 1, quick("matmul"))
     assert "integers" in row["group"] and row["prepacked_ms"] > 0 and row["prepacked_ratio"] > 0
     (last,) = (one for one in drawn.summary([row | {"ms": 1.0}]) if one["name"] == "the integers, prepacked")

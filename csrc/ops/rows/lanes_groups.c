@@ -238,7 +238,7 @@ bool hc_lanes_splits(const hc_product *p) {
 hc_work hc_lanes_groups_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns, lanes = (double)hc_round_up(p->x->rows, UNIT);
     hc_work work = hc_decoding(p);
-    work.limbs = 0; /* integers are not multiplied by their scales */
+    work.limbs = 0;                                 /* integers are not multiplied by their scales */
     if (p->order == HC_ORDER_FOLDED && p->w_packed) /* codes alone are unpacked, or copied (Zen 4, 2026-12) */
         work.unpacked = work.unpacked ? 0.4 * work.unpacked : p->w_packed->format->bits == 8 ? codes / 4 : 0;
     work.products = codes * lanes;
