@@ -80,6 +80,19 @@ def test_a_wrong_peer_is_left_out(capfd):
     assert "left out" in capfd.readouterr().err
 
 
+def test_integers_are_timed_with_prepacked_weights_too():
+    pytest.importorskip("torch")
+    drawn_calls = drawn.draws("matmul", quick("matmul", 3), 1)
+    seed, call = next((seed, call) for seed, call in drawn_calls if call.ready is not None)
+    row = calls_of.timed(call, "matmul", seed, 1, quick("matmul"))
+    assert "integers" in row["group"] and row["prepacked_ms"] > 0 and row["prepacked_ratio"] > 0
+    (last,) = (one for one in drawn.summary([row | {"ms": 1.0}]) if one["name"] == "the integers, prepacked")
+    assert last["cases"] == 1 and last["geomean"] == pytest.approx(row["prepacked_ratio"])
+    call.ready = lambda: call.result().fill(1)
+    with pytest.raises(CheckFailed, match="other bits"):
+        calls_of.timed(call, "matmul", seed, 1, quick("matmul"))
+
+
 def test_the_summary_counts_calls():
     def row(ms, ratio, group="a"):
         return {"ms": ms, "peer_ms": ms * ratio, "ratio": ratio, "group": group, "fastest_ms": ms / 2}

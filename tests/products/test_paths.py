@@ -117,6 +117,22 @@ def test_codes_and_integer_scales_apart_are_the_folded_integers() -> None:
             assert same_bits(hc.linear(x, q), wanted)
 
 
+@pytest.mark.parametrize("isa", [*isas("gem"), None])
+@pytest.mark.parametrize("fmt", ["int8", "vsq8-g64-s8", "vsq6-g16-s6", "int8-g64", "int4-g128-asym"])
+def test_few_rows_of_prepacked_weights_have_the_same_bits(fmt: str, isa: str | None) -> None:
+    columns = 1301  # integers of vsq8 pass int32 after 512
+    x = np.sign(reals((14, columns), 3))  # codes of 127 and -127
+    extreme = np.sign(x[:1]) * np.sign(reals((45, 1), 4))
+    q = hc.quantize(np.concatenate([extreme, reals((5, columns), 5)]), fmt)
+    with hc.use(isa="scalar", path="gemm"):
+        wanted = hc.linear(x, q, activations="int8")
+    with hc.use(isa=isa, path="gemm", threads=2):
+        ready = hc.prepack(q)
+        for m in range(1, 15):
+            assert same_bits(hc.linear(x[:m], ready, activations="int8"), wanted[:m]), m
+            assert same_bits(hc.linear(x[:m], q, activations="int8"), wanted[:m]), m
+
+
 def test_a_path_of_another_order_is_refused() -> None:
     x, q = reals((20, 64), 1), hc.quantize(reals((8, 64), 2), "int8")
     with hc.use(path="gemv"), bad_argument(ValueError, None, "unsupported", "'gemv'"):

@@ -375,7 +375,9 @@ hc_work hc_gemv_int_work(const hc_product *p) {
     enum { SHORT = 8 /* words */ };
     hc_integers_job job;
     plan(&job, p);
-    const double rows = (double)p->w->rows, values = (double)p->x->rows * (double)p->w->columns;
+    const bool in_lanes = job.scaled || job.turned; /* of which the last ones may be empty */
+    const double rows = (double)(in_lanes ? hc_round_up(p->w->rows, HC_INTEGERS_ROWS) : p->w->rows),
+                 values = (double)p->x->rows * (double)p->w->columns;
     const double turns = (double)hc_ceil_div(p->x->rows, HC_GEMV_MOST), codes = rows * (double)p->w->columns;
     const double lines = (double)(p->x->rows * job.n_signed_limbs);
     /* the chain over segments has 16 lanes, of which the last may be empty */

@@ -336,7 +336,9 @@ static hc_work work(const hc_product *p, const hc_kernel *kernel, int passes, in
     const double few = has_few ? (double)hc_max(2 * last, last + reading) / 2 : kernel->mr;
     const double m = (double)(p->x->rows - last) + (last ? few : 0);
     const double n = (double)hc_round_up(p->w->rows, kernel->nr);
-    const bool is_packed = hc_prepacked_fits(p->w->prepacked, p->order, p->x, kernel, kc_count);
+    const hc_rows out = hc_merged_rows(&p->out);
+    const bool is_packed = hc_prepacked_fits(p->w->prepacked, p->order, p->x, kernel, kc_count) &&
+                           !is_swapped(p, kernel->nonzeros > 0, &out);
     hc_work work = is_packed ? (hc_work){0} : hc_decoding(p);
     work.products = m * n * (double)p->w->columns * passes;
     if (is_packed && has_few)

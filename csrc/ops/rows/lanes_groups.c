@@ -239,8 +239,12 @@ hc_work hc_lanes_groups_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns, lanes = (double)hc_round_up(p->x->rows, UNIT);
     hc_work work = hc_decoding(p);
     work.limbs = 0; /* integers are not multiplied by their scales */
-    if (p->order == HC_ORDER_FOLDED && p->w_packed) /* codes alone are unpacked, or copied (Zen 4, 2026-12) */
-        work.unpacked = work.unpacked ? 0.4 * work.unpacked : p->w_packed->format->bits == 8 ? codes / 4 : 0;
+    if (p->order == HC_ORDER_FOLDED &&
+        p->w_packed) { /* codes are unpacked, or copied, and a row begins (Zen 4, 2026-12) */
+        const bool are_bytes = !work.unpacked && p->w_packed->format->bits == 8;
+        work.unpacked = are_bytes ? codes / 4 : 0.4 * work.unpacked;
+        work.unpacked += (double)p->w->rows * (are_bytes ? 80 : 280);
+    }
     work.products = codes * lanes;
     work.groups = hc_groups(p) * lanes;
     work.values = hc_values_and_results(p, lanes, 5); /* empty lanes are packed and stored, too */

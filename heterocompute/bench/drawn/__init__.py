@@ -87,6 +87,13 @@ def summary(calls: list[Row]) -> list[Row]:
     rows = [_shares("all of 20 us and more", long)] if long else []
     if len(groups) > 1:
         rows += [_shares(group, [call for call in long if call["group"] == group]) for group in groups]
+    ready = [
+        call | {"ratio": call["prepacked_ratio"], "ms": call["prepacked_ms"], "fastest_ms": None}
+        for call in long
+        if call.get("prepacked_ratio") is not None
+    ]
+    if ready:
+        rows.append(_shares("the integers, prepacked", ready))
     if short:
         late = sum(call["ms"] > call["peer_ms"] + SHORT_GAP_MS for call in short)
         rows.append({**_shares("shorter ones", short), "limit": f"{late} more than 3 us slower"})

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 Calls = dict[str, tuple[Callable[[], Any], Callable[[], None]]]  # of other libraries, and the checks of their results
 
-OURS = "ours"
+OURS, READY = "ours", "prepacked"
 SAMPLE_SECONDS, CALL_SECONDS = 0.004, 0.5  # of a turn, and of all turns of a call
 FAR = 2.0  # a path that is so much slower than the call itself is not timed in turns
 FLOAT_ERROR = 1e-4  # of a result of floats, relative to its norm; Winograd's largest tiles lose four digits
@@ -48,6 +49,8 @@ class Call:
         Seconds that the plan expects of a path.
     result : callable
         The result of the call or path that ran last.
+    ready : callable or None
+        The same call with prepacked weights, where the other libraries have prepacked theirs.
     """
 
     group: str
@@ -60,6 +63,7 @@ class Call:
     chosen: str | None = None
     estimates: Mapping[str, float] = field(default_factory=dict)
     result: Callable[[], Array] | None = None
+    ready: Callable[[], Any] | None = None
 
 
 class Draw:
@@ -118,6 +122,8 @@ def close(name: str, call: Callable[[], Any], wanted: Array, error: float = FLOA
 def timed(call: Call, kind: str, seed: int, threads: int, options: Options) -> Row:
     """Verify a call, time it, and return its row."""
     candidates = [Candidate(OURS, call.run, 1.0, "calls/s", call.check, workers=OURS)]
+    if call.ready:
+        candidates.append(Candidate(READY, call.ready, 1.0, "calls/s", partial(_same, call), workers=OURS))
     others = [
         Candidate(name, run, 1.0, "calls/s", check, workers=name.split()[0])
         for name, (run, check) in call.peers.items()
@@ -140,8 +146,20 @@ def timed(call: Call, kind: str, seed: int, threads: int, options: Options) -> R
         "estimate_ms": estimate * 1e3 if estimate else None,
         "fastest_path": fastest.removeprefix("path ") if fastest else None,
         "fastest_ms": times.median(fastest) * 1e3 if fastest else None,
+        "prepacked_ms": times.median(READY) * 1e3 if call.ready else None,
+        "prepacked_ratio": times.speedup(READY, peer) if call.ready else None,
         "peers": {one.name: times.median(one.name) * 1e3 for one in others},
     }
+
+
+def _same(call: Call) -> None:
+    """Raise `CheckFailed` if prepacked weights give other bits."""
+    assert call.ready is not None and call.result is not None
+    call.run()
+    wanted = call.result().tobytes()
+    call.ready()
+    if call.result().tobytes() != wanted:
+        raise CheckFailed(f"{call.text}: prepacked weights give other bits")
 
 
 def _near(call: Call) -> Iterator[tuple[str, Callable[[], Any]]]:

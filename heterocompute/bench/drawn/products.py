@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import _heterocompute as _core
 from ...arrays.components import core_format
+from ...arrays.prepacked import prepack
 from ...base import runtime
 from ...formats import format as parse_format, has_pattern
 from ...products.arguments import core_operand
@@ -74,6 +75,7 @@ def draw_matmul(draw: Draw, threads: int) -> Call | None:
         chosen,
         estimates,
         lambda: out,
+        partial(linear, x, prepack(q), bias, activations=activations, out=out) if of_ints else None,
     )
 
 
