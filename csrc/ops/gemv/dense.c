@@ -5,7 +5,7 @@
 #include "ops/gemv/gemv.h"
 
 enum { TASK_ROWS = 4 * HC_GEMV_DENSE_ROWS, LEAST_ROWS = HC_GEMV_DENSE_UNIT, SMALL = 2048 /* values, on the stack */ };
-enum { FAR_BYTES = 24 << 20 }; /* of rows that do not stay in a cache */
+enum { FAR_BYTES = 1 << 20 }; /* of rows that do not stay in L2 */
 
 typedef struct {
     const hc_source *rows; /* the side with many rows */
