@@ -44,7 +44,8 @@ typedef struct {
     int mr, nr, kr;
     int form;     /* of the panel of a, HC_PANEL_... */
     int nonzeros; /* gemm_nm_s8: of kr */
-    int small;    /* gemm_small_... accept up to this |b|; rows_s8 is faster up to this |w|; 0: never used for it */
+    int small;    /* gemm_small_... accept up to this |b|; rows_s8 and gemv_scaled are faster up to
+                  * this |w|; 0: never used for it */
     union {       /* the member for the family's type */
 #define HC_FAMILY(name, type) hc_##name##_family *name;
 #include "kernels/families.def"

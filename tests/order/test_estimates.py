@@ -33,6 +33,14 @@ def test_empty_lanes_of_groups_are_counted(isa: str) -> None:
     assert few["products"] * (16 if isa == "scalar" else 1) == many["products"]
 
 
+@pytest.mark.parametrize("isa", isas("gemv_scaled"))
+def test_codes_that_a_kernel_widens_are_counted(isa: str) -> None:
+    with hc.use(isa=isa):
+        bytes_, nibbles = (counts(fmt, 8, 64, 512, "int8")["gemv"] for fmt in ("int8-g64", "int4-g64"))
+    assert bytes_["wide"] == (bytes_["products"] if isa == "avx2" else 0)
+    assert nibbles["wide"] == 0
+
+
 def test_rows_that_fill_a_block_are_counted() -> None:
     one, four = (counts("int8", 2, rows, 512)["gemv"] for rows in (1, 4))
     assert one["products"] == four["products"]

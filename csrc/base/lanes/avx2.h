@@ -64,28 +64,30 @@ static inline __attribute__((always_inline)) void lanes_transpose(lanes *a) {
     for (int i = 0; i < 8; i++)
         a[i] = b[i];
 }
-/* Columns `from` on of 8 rows. Halves of rows 4 apart are loaded into one register, which saves a third of the
+/* 4 columns, `from` on, of 8 rows. Halves of rows 4 apart are loaded into one register, which saves a third of the
  * shuffles. */
-static inline __attribute__((always_inline)) void lanes_load_columns(const float *const *rows, int64_t from, lanes *w) {
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; half++, from += LANES / 2, w += LANES / 2) {
-        __m256 a[4], b[4];
+static inline __attribute__((always_inline)) void lanes_load_quad(const float *const *rows, int64_t from, lanes *w) {
+    __m256 a[4], b[4];
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-            a[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(rows[i] + from)),
-                                        _mm_loadu_ps(rows[i + 4] + from), 1);
+    for (int i = 0; i < 4; i++)
+        a[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(rows[i] + from)),
+                                    _mm_loadu_ps(rows[i + 4] + from), 1);
 #pragma GCC unroll 2
-        for (int i = 0; i < 4; i += 2) {
-            b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
-            b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
-        }
-#pragma GCC unroll 2
-        for (int j = 0; j < 2; j++) {
-            const __m256d first = _mm256_castps_pd(b[j]), second = _mm256_castps_pd(b[2 + j]);
-            w[2 * j] = _mm256_castpd_ps(_mm256_unpacklo_pd(first, second));
-            w[2 * j + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(first, second));
-        }
+    for (int i = 0; i < 4; i += 2) {
+        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
     }
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; j++) {
+        const __m256d first = _mm256_castps_pd(b[j]), second = _mm256_castps_pd(b[2 + j]);
+        w[2 * j] = _mm256_castpd_ps(_mm256_unpacklo_pd(first, second));
+        w[2 * j + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(first, second));
+    }
+}
+/* Columns `from` on of 8 rows. */
+static inline __attribute__((always_inline)) void lanes_load_columns(const float *const *rows, int64_t from, lanes *w) {
+    lanes_load_quad(rows, from, w);
+    lanes_load_quad(rows, from + LANES / 2, w + LANES / 2);
 }
 static inline uint16_t lanes_to_f16(float a) { return (uint16_t)_cvtss_sh(a, _MM_FROUND_TO_NEAREST_INT); }
 static inline float lanes_from_f16(uint16_t a) { return _cvtsh_ss(a); }

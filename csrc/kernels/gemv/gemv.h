@@ -115,10 +115,11 @@ typedef void hc_gemv_chain_fn(int64_t n, int64_t ld, const float *x_scales, cons
                               const int32_t *corrections, float *out);
 
 /* gemv_dense: out[v * 64 + i] = fmaf(x[v * ldx + k], rows[i][k], out[v * 64 + i]), k ascending over n columns from +0,
- * for 16, 32, 48 or 64 rows of float32 of any alignment, of which several may be the same row, and 1, 2 or 4 vectors. */
+ * for 16, 32, 48 or 64 rows of float32 of any alignment, of which several may be the same row, and 1, 2 or 4 vectors.
+ * is_far: the rows come from memory, and are worth prefetches. */
 enum { HC_GEMV_DENSE_ROWS = 64, HC_GEMV_DENSE_UNIT = 16 };
-typedef void hc_gemv_dense_fn(int64_t n, int n_rows, const float *const *rows, int n_vectors, const float *x,
-                              int64_t ldx, float *out);
+typedef void hc_gemv_dense_fn(int64_t n, int n_rows, const float *const *rows, bool is_far, int n_vectors,
+                              const float *x, int64_t ldx, float *out);
 
 /* gemv_minima:  out[line * 16 + i] = fmaf(float(x_scales[line * ld + s] * minima[i * ld + s]), sums[line * ld + s],
  * out[line * 16 + i]), s ascending from +0, for 16 rows and n_lines lines of x. ld as above. */

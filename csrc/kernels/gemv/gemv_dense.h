@@ -117,11 +117,89 @@ INLINE void multiply_staged(int64_t n, const float *const *rows, int n_vectors, 
 }
 #endif
 
+#ifdef HC_WEAVES
+/* Groups of rows that are equally far apart: 4 columns of a group, then 4 of the next, so chains of several groups are
+ * close in the code, and no pointers to rows are loaded. Of rows a multiple of 2 KiB apart, the lines of a column share
+ * sets of L1, so groups multiply lines that are two lines apart. */
+enum { QUAD = 4, BETWEEN = 2 * LINE, SHARED = 2048, CLOSE = 4 /* bytes */ };
+
+/* 4 columns of a group; low and high are its first and its fifth row. */
+INLINE void multiply_quad(const float *low, const float *high, int64_t apart, int n_vectors, const float *x,
+                          int64_t ldx, lanes *acc) {
+    lanes w[QUAD];
+    const float *const rows[] = {low,  low + apart,  low + 2 * apart,  low + 3 * apart,
+                                 high, high + apart, high + 2 * apart, high + 3 * apart};
+    lanes_load_quad(rows, 0, w);
+#pragma GCC unroll 4
+    for (int i = 0; i < QUAD; i++)
+        for (int v = 0; v < n_vectors; v++)
+            acc[v] = lanes_fma(lanes_of(x[v * ldx + i]), w[i], acc[v]);
+}
+
+/* LANES x n_groups rows; group g is (n_groups - 1 - g) * between columns ahead of the last. */
+INLINE void multiply_woven(int64_t n, const float *const *rows, int64_t between, int n_groups, int n_vectors,
+                           const float *x, int64_t ldx, float *out) {
+    lanes acc[SUMS];
+    const float *low[SUMS], *high[SUMS];
+    const int64_t apart = rows[1] - rows[0], together = (n - between * (n_groups - 1)) / QUAD * QUAD;
+    for (int i = 0; i < SUMS; i++)
+        acc[i] = lanes_of(0);
+    for (int g = 0; g < n_groups; g++) {
+        const int64_t ahead = between * (n_groups - 1 - g);
+        low[g] = rows[g * LANES];
+        high[g] = rows[g * LANES + 4];
+        for (int64_t k = 0; k < ahead; k += QUAD, low[g] += QUAD, high[g] += QUAD)
+            multiply_quad(low[g], high[g], apart, n_vectors, x + k, ldx, acc + g * n_vectors);
+    }
+    for (int64_t k = 0; k < together; k += QUAD)
+#pragma GCC unroll 4
+        for (int g = 0; g < n_groups; g++)
+            multiply_quad(low[g] + k, high[g] + k, apart, n_vectors, x + k + between * (n_groups - 1 - g), ldx,
+                          acc + g * n_vectors);
+    for (int g = 0; g < n_groups; g++) {
+        int64_t k = together + between * (n_groups - 1 - g);
+        for (; k + QUAD <= n; k += QUAD)
+            multiply_quad(rows[g * LANES] + k, rows[g * LANES + 4] + k, apart, n_vectors, x + k, ldx,
+                          acc + g * n_vectors);
+        if (k < n)
+            last_columns(n - k, k, rows + g * LANES, n_vectors, x, ldx, acc + g * n_vectors);
+        for (int v = 0; v < n_vectors; v++)
+            lanes_store(out + v * HC_GEMV_DENSE_ROWS + g * LANES, acc[g * n_vectors + v]);
+    }
+}
+
+/* The first rows, as long as they are equally far apart; returns their number. */
+INLINE int multiply_even_rows(int64_t n, int n_rows, const float *const *rows, int n_groups, int n_vectors,
+                              const float *x, int64_t ldx, float *out) {
+    const int64_t apart = (const char *)rows[1] - (const char *)rows[0];
+    const bool shares = (uint64_t)(apart + CLOSE) % SHARED <= 2 * CLOSE;
+    int even = 1, first = 0;
+    while (even < n_rows && (const char *)rows[even] - (const char *)rows[even - 1] == apart)
+        even++;
+    if (apart % (int64_t)sizeof *x != 0 || (shares && n < 2 * SUMS * BETWEEN))
+        return 0;
+    for (; first + n_groups * LANES <= even; first += n_groups * LANES)
+        if (shares)
+            multiply_woven(n, rows + first, BETWEEN, n_groups, n_vectors, x, ldx, out + first);
+        else
+            multiply_woven(n, rows + first, 0, n_groups, n_vectors, x, ldx, out + first);
+    return first;
+}
+#endif
+
 /* As many groups at a time as there are rows and sums. */
-INLINE void multiply_rows(int64_t n, int n_rows, const float *const *rows, int n_vectors, const float *x, int64_t ldx,
-                          float *out) {
+INLINE void multiply_rows(int64_t n, int n_rows, const float *const *rows, bool is_far, int n_vectors, const float *x,
+                          int64_t ldx, float *out) {
     const int most = GROUPS < SUMS / n_vectors ? GROUPS : SUMS / n_vectors;
     int first = 0;
+#ifndef HC_WEAVES
+    (void)is_far;
+#else
+    if (most > 1 && !is_far)
+        first = multiply_even_rows(n, n_rows, rows, most, n_vectors, x, ldx, out);
+    if (most > 2 && !is_far && first + 2 * LANES <= n_rows)
+        first += multiply_even_rows(n, n_rows - first, rows + first, 2, n_vectors, x, ldx, out + first);
+#endif
 #ifdef HC_STAGES
     for (; is_staged(n, n_rows - first, rows + first); first += STAGED_ROWS)
         multiply_staged(n, rows + first, n_vectors, x, ldx, out + first);
@@ -129,16 +207,20 @@ INLINE void multiply_rows(int64_t n, int n_rows, const float *const *rows, int n
     for (; first + most * LANES <= n_rows; first += most * LANES)
         multiply(n, rows + first, most, n_vectors, x, ldx, out + first);
     for (; most > 1 && first < n_rows; first += LANES)
-        multiply(n, rows + first, 1, n_vectors, x, ldx, out + first);
+        if (first > 0 && rows[first - 1] == rows[first] && rows[first] == rows[first + LANES - 1])
+            for (int v = 0; v < n_vectors; v++)
+                lanes_store(out + v * HC_GEMV_DENSE_ROWS + first, lanes_of(out[v * HC_GEMV_DENSE_ROWS + first - 1]));
+        else
+            multiply(n, rows + first, 1, n_vectors, x, ldx, out + first);
 }
 
 #define HC_GEMV_DENSE(isa)                                                                                             \
-    void hc_gemv_dense_##isa(int64_t n, int n_rows, const float *const *rows, int n_vectors, const float *x,           \
-                             int64_t ldx, float *out) {                                                                \
+    void hc_gemv_dense_##isa(int64_t n, int n_rows, const float *const *rows, bool is_far, int n_vectors,              \
+                             const float *x, int64_t ldx, float *out) {                                                \
         if (n_vectors == 1)                                                                                            \
-            multiply_rows(n, n_rows, rows, 1, x, ldx, out);                                                            \
+            multiply_rows(n, n_rows, rows, is_far, 1, x, ldx, out);                                                    \
         else if (n_vectors == 2)                                                                                       \
-            multiply_rows(n, n_rows, rows, 2, x, ldx, out);                                                            \
+            multiply_rows(n, n_rows, rows, is_far, 2, x, ldx, out);                                                    \
         else                                                                                                           \
-            multiply_rows(n, n_rows, rows, 4, x, ldx, out);                                                            \
+            multiply_rows(n, n_rows, rows, is_far, 4, x, ldx, out);                                                    \
     }

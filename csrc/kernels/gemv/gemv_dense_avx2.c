@@ -3,6 +3,7 @@
 
 enum { GROUPS = 4, AHEAD = 128 /* columns, as in gemv_dense_avx512.c */ };
 
+#define HC_WEAVES
 #include "kernels/gemv/gemv_dense.h"
 
 HC_GEMV_DENSE(avx2)

@@ -384,7 +384,9 @@ hc_work hc_gemv_int_work(const hc_product *p) {
     const double sums = rows * lines * (double)(job.scaled ? job.segments : hc_groups_in_lanes(p, job.segments));
     const bool is_grouped = job.kind == HC_ORDER_GROUPED, is_short = job.segment * job.weights.bits / 32 <= SHORT;
     const bool has_sums = job.folded || job.folded_bytes || job.turned;
-    const bool joins = is_grouped ? job.n_signed_limbs > 1 : (is_short && !has_sums) || job.folded_bytes;
+    const int small = job.scaled ? HC_BEST(gemv_scaled, p->run)->small : 0; /* codes above are widened */
+    const bool widens = small && (1 << job.weights.bits) > small + 1;
+    const bool joins = is_grouped ? job.n_signed_limbs > 1 || widens : (is_short && !has_sums) || job.folded_bytes;
     return (hc_work){.codes = turns * codes,
                      .decoded = hc_integers_loads_scales(&job) ? turns * rows * (double)job.segments : 0,
                      .unpacked = hc_unpacked(p) ? turns * codes : 0,

@@ -282,27 +282,36 @@ void check_gemv_chain(const hc_kernel *kernel) {
     chain_case(kernel, 128, 128, true, ANY, PLAIN);
 }
 
-static void dense_case(const hc_kernel *kernel, int64_t n, int n_rows, int n_vectors, int64_t ld, float_kind kind) {
-    begin("n %" D ", %d rows, %d vectors, ld %" D ", %s", n, n_rows, n_vectors, ld, float_kind_name(kind));
-    const float *x = floats(n_vectors * ld, kind), *w = floats(40 * n, kind), *rows[HC_GEMV_DENSE_ROWS];
+/* Rows of w are n + gap apart, and those after the first `different` repeat the last of these. */
+static void dense_case(const hc_kernel *kernel, int64_t n, int n_rows, int different, int n_vectors, int64_t gap,
+                       bool is_far, float_kind kind) {
+    const int64_t ld = n + (gap & 1);
+    begin("n %" D ", %d rows, %d different, %d vectors, gap %" D ", far %d, %s", n, n_rows, different, n_vectors, gap,
+          is_far, float_kind_name(kind));
+    const float *x = floats(n_vectors * ld, kind), *w = floats(different * (n + gap) - gap, kind);
+    const float *rows[HC_GEMV_DENSE_ROWS];
     for (int i = 0; i < n_rows; i++)
-        rows[i] = w + hc_min(i, 39) * n;
+        rows[i] = w + hc_min(i, different - 1) * (n + gap);
     const int64_t sums = n_vectors * HC_GEMV_DENSE_ROWS;
     float *wanted = items(sums, 4), *got = items(sums, 4);
-    hc_gemv_dense_scalar(n, n_rows, rows, n_vectors, x, ld, wanted);
-    kernel->fn.gemv_dense(n, n_rows, rows, n_vectors, x, ld, got);
+    hc_gemv_dense_scalar(n, n_rows, rows, is_far, n_vectors, x, ld, wanted);
+    kernel->fn.gemv_dense(n, n_rows, rows, is_far, n_vectors, x, ld, got);
     for (int v = 0; v < n_vectors; v++)
         same("out", F32, got + v * HC_GEMV_DENSE_ROWS, wanted + v * HC_GEMV_DENSE_ROWS, n_rows);
-    BENCH(hc_gemv_dense_scalar(n, n_rows, rows, n_vectors, x, ld, wanted),
-          kernel->fn.gemv_dense(n, n_rows, rows, n_vectors, x, ld, got));
+    BENCH(hc_gemv_dense_scalar(n, n_rows, rows, is_far, n_vectors, x, ld, wanted),
+          kernel->fn.gemv_dense(n, n_rows, rows, is_far, n_vectors, x, ld, got));
 }
 
 void check_gemv_dense(const hc_kernel *kernel) {
     FOR_EACH(int64_t, n, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 47, 61, 140, 600)
     for (int i = 0; i < 3 * N_FLOAT_KINDS; i++)
-        dense_case(kernel, *n, 16 * (1 + i % 4), 1 << i % 3, *n + i % 2, (float_kind)(i / 3));
+        dense_case(kernel, *n, 16 * (1 + i % 4), 40, 1 << i % 3, i % 2, i % 5 == 4, (float_kind)(i / 3));
+    for (int i = 0; i < 24; i++) { /* rows a multiple of 2 KiB apart, or nearly, and few of them */
+        dense_case(kernel, 509 + i % 5, 16 * (1 + i % 4), i % 7 ? 64 : 9, 1 << i % 3, 3 - i % 5, i % 11 == 10, PLAIN);
+        dense_case(kernel, 90 + i, 16 * (1 + i % 4), 1 + i * 3, 1 << i % 3, 512 - 90 - i, false, PLAIN);
+    }
     usual();
-    dense_case(kernel, 512, 16, 1, 512, PLAIN);
+    dense_case(kernel, 512, 16, 16, 1, 0, false, PLAIN);
 }
 
 static void minima_case(const hc_kernel *kernel, int64_t n, int64_t ld, int64_t n_lines, float_kind kind) {

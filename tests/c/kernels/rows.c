@@ -54,6 +54,12 @@ void check_rows_s8(const hc_kernel *kernel) {
             rows_case(kernel, n_x, 1 + (n_x * 3 + i) % 7, *columns, i % 3 * 5, i, (integer_kind)(i % N_INTEGER_KINDS),
                       (integer_kind)(n_x % N_INTEGER_KINDS));
     rows_case(kernel, 3, 0, 64, 0, 0, ANY, ANY);
+    for (int n_x = 1; n_x <= kernel->mr; n_x++) { /* so many rows of w that x may be converted first, in pieces */
+        int i = 0;
+        FOR_EACH(int64_t, columns, 3, 16, 33, 200, 1024, 1031, 2100)
+        for (int more = 0; more < 2; more++, i++)
+            rows_case(kernel, n_x, 32 + (n_x + i) % 5, *columns, i % 3 * 5, i % 8, ANY, ANY);
+    }
     for (int i = 0; i < 16; i++) /* the largest sum that is allowed */
         rows_case(kernel, 2, 2, 65536, 0, i % 8, i & 1 ? LEAST : MOST, i & 8 ? LEAST : MOST);
     usual();

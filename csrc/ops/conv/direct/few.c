@@ -65,7 +65,7 @@ static void few_task(void *context, int64_t task, int thread) {
         for (int64_t v = 0; v < job->n_windows;) {
             float sums[HC_GEMV_VECTORS * HC_GEMV_DENSE_ROWS];
             const int64_t left = job->n_windows - v, n = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-            job->kernel(job->columns, read, rows, (int)n, job->windows + v * job->columns, job->columns, sums);
+            job->kernel(job->columns, read, rows, true, (int)n, job->windows + v * job->columns, job->columns, sums);
             for (int64_t j = 0; j < n; j++)
                 store(job, v + j, first, n_rows, sums + j * HC_GEMV_DENSE_ROWS);
             v += n;
