@@ -130,13 +130,14 @@ class Step:
     def __init__(self, cut: Cut, product: Product) -> None:
         self._cut, self.product = cut, product
         self.produced = {product.output}
+        self._needs = product.needs()
 
     def needs(self) -> list[str]:
-        return self.product.needs()
+        return self._needs
 
     def run(self, values: Values, request: Request) -> None:
         product = self.product
-        x, *rest = (self._cut.plain(self._cut.value(name, values)) for name in self.needs())
+        x, *rest = [self._cut.plain(self._cut.value(name, values)) for name in self._needs]
         stored = request.weights.get(product.weight.name)
         if stored is None:
             stored = self._cut.network.array(product.weight.name)

@@ -71,7 +71,7 @@ class Call(NamedTuple):
     shape: Shape
     rows: int
     columns: int
-    inputs: list[tuple[str, tuple[int, int, int]]]
+    inputs: list[tuple[Any, tuple[int, int, int]]]  # a name and how it is read, or the core's argument of a constant
     steps: tuple[tuple[Any, ...], ...]
     outputs: list[str]
 
@@ -211,11 +211,14 @@ class Pointwise:
         calls = self._calls.get(key)
         if calls is None:
             return None
-        arrays = {**self._constants, **dict(zip(self._inputs, feeds, strict=True))}
+        arrays = dict(zip(self._inputs, feeds, strict=True))
+        run = runtime.run()
         for call in calls:
-            outs = [np.empty(call.shape, np.float32) for _ in call.outputs]
-            inputs = tuple((np.ascontiguousarray(arrays[name]), *walk) for name, walk in call.inputs)
-            _core.pointwise(runtime.run(), call.rows, call.columns, inputs, call.steps, tuple(outs))
+            outs = tuple([np.empty(call.shape, np.float32) for _ in call.outputs])
+            inputs = [
+                one if type(one) is tuple else (np.ascontiguousarray(arrays[one]), *walk) for one, walk in call.inputs
+            ]
+            _core.pointwise(run, call.rows, call.columns, tuple(inputs), call.steps, outs)
             arrays.update(zip(call.outputs, outs, strict=True))
         return {name: arrays[name] for name in self._outputs}
 
@@ -226,6 +229,13 @@ class Pointwise:
                 return None
             shapes[name] = value.shape
         try:
-            return calls_of(list(steps_of(self._nodes, self._constants)), shapes, self._outputs)
+            calls = calls_of(list(steps_of(self._nodes, self._constants)), shapes, self._outputs)
         except Refused:
             return None
+        return [call._replace(inputs=[self._bound(*one) for one in call.inputs]) for call in calls]
+
+    def _bound(self, name: Any, walk: tuple[int, int, int]) -> tuple[Any, tuple[int, int, int]]:
+        """Return an input with its array in place of the name if it is constant."""
+        if name not in self._constants:
+            return name, walk
+        return (np.ascontiguousarray(self._constants[name]), *walk), walk
