@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from common import isas
 
 import heterocompute as hc
 from heterocompute.base import runtime
@@ -127,8 +128,9 @@ def test_drawn_graphs_have_the_bits_of_sessions(seed, monkeypatch):
     model, activations = drawn.model(), None if seed % 2 else "int8"
     x = drawn.x(special=bool(seed % 2))
     found = [answer(model, x, activations)]
-    with hc.use(isa="scalar"), hc.use(threads=2):
-        found.append(answer(model, x, activations))
+    for isa in isas():
+        with hc.use(isa=isa, threads=2):
+            found.append(answer(model, x, activations))
     without_calls(monkeypatch)
     wanted = answer(model, x, activations)
     assert all(same(one, wanted) for one in found)

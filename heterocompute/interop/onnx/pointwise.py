@@ -92,12 +92,12 @@ def steps_of(nodes: list[Any], constants: Mapping[str, Array]) -> Iterator[Step]
                 raise Refused
             if node.op_type == "Add" and any(name in constants and not constants[name].any() for name in names):
                 raise Refused  # onnxruntime drops a sum with 0, and keeps -0
-            yield Step(BINARY[node.op_type], *names, to)
+            yield Step(BINARY[node.op_type], names[0], names[1], to)
         elif node.op_type == "Clip":
-            edges = [_edge(names, given, i, constants) for i in (0, 1)]
-            if not edges[0] <= edges[1]:
+            low, high = _edge(names, given, 0, constants), _edge(names, given, 1, constants)
+            if not low <= high:
                 raise Refused
-            yield Step(CLIP, names[0], None, to, (*edges, 0.0, 0.0))
+            yield Step(CLIP, names[0], None, to, (low, high, 0.0, 0.0))
         elif node.op_type == "Relu":
             yield Step(CLIP, names[0], None, to, (0.0, np.inf, 0.0, 0.0))
         elif node.op_type == "LeakyRelu":
