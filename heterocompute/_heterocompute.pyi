@@ -270,15 +270,6 @@ def conv2d(
 
 # (chosen, [(name, what, reason, seconds, work, bytes, admitted, id)], kernels); on a device the three of explain
 def conv_chain(run: _Run, inputs: tuple[Any, ...], steps: tuple[tuple[object, ...], ...], /) -> tuple[bool, ...]: ...
-def pointwise(
-    run: _Run,
-    rows: int,
-    columns: int,
-    inputs: tuple[tuple[Any, int, int, int], ...],
-    steps: tuple[tuple[object, ...], ...],
-    outs: tuple[Any, ...],
-    /,
-) -> None: ...
 def explain_conv2d(
     run: _Run,
     x: _View,
@@ -354,6 +345,15 @@ def conv2d_gradient_planes(
     dilation: tuple[int, int],
     groups: int,
     dx: NDArray[np.float32],
+    /,
+) -> None: ...
+def pointwise(
+    run: _Run,
+    rows: int,
+    columns: int,
+    inputs: tuple[tuple[Any, int, int, int], ...],
+    steps: tuple[tuple[object, ...], ...],
+    outs: tuple[Any, ...],
     /,
 ) -> None: ...
 def pool2d(
