@@ -426,6 +426,28 @@ typedef struct {
 } hc_pool;
 hc_status hc_pool2d(const hc_run *run, const hc_pool *pool, hc_error *error);
 
+/* Operations of one value each on rows x columns of float32 (kernels/pointwise/pointwise.h has the equations), rounded
+ * one after the other. Values are numbered: the inputs first, then the result of each step. Value (i, j) of an input is
+ * values[(i % rows) row_step + j step], step 0 or 1. `out` of a step: rows x columns, contiguous, no memory of an input;
+ * or NULL. */
+enum { HC_POINTWISE_INPUTS = 64, HC_POINTWISE_STEPS = 64 };
+typedef struct {
+    const float *values;
+    int64_t rows, row_step, step;
+} hc_pointwise_input;
+typedef struct {
+    int operation, a, b; /* hc_pointwise_operation; b -1: none */
+    float low, high, scale, shift;
+    float *out;
+} hc_pointwise_step;
+typedef struct {
+    int64_t rows, columns;
+    int n_inputs, n_steps;
+    const hc_pointwise_input *inputs;
+    const hc_pointwise_step *steps;
+} hc_pointwise;
+hc_status hc_pointwise_call(const hc_run *run, const hc_pointwise *call, hc_error *error);
+
 /* Filters as the panels or transforms that the algorithm for these arguments otherwise packs in each call. hc_conv2d
  * uses them if they match, otherwise w itself. The results are bitwise identical. *prepacked is NULL if the algorithm
  * packs nothing. The form identifies the panels of one w. Its fields are 0 if there are no panels. */

@@ -349,6 +349,15 @@ def conv2d_gradient_planes(
     dx: NDArray[np.float32],
     /,
 ) -> None: ...
+def pointwise(
+    run: _Run,
+    rows: int,
+    columns: int,
+    inputs: tuple[tuple[Any, int, int, int], ...],
+    steps: tuple[tuple[object, ...], ...],
+    outs: tuple[Any, ...],
+    /,
+) -> None: ...
 def pool2d(
     run: _Run,
     x: NDArray[np.float32],

@@ -14,6 +14,7 @@
 #include "kernels/gemv/gemv.h"
 #include "kernels/layers/layers.h"
 #include "kernels/peak/peak.h"
+#include "kernels/pointwise/pointwise.h"
 #include "kernels/ptq/ptq.h"
 #include "kernels/rows/rows.h"
 #include "kernels/sparse/nm.h"

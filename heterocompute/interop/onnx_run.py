@@ -1,8 +1,9 @@
 """Evaluates an ONNX model with the convolutions and matmuls of this package: `run_onnx`, and a network for studies.
 
-The graph is cut at Conv, Gemm and MatMul with a weight, which this package computes. onnxruntime runs the parts between
-them, each in a session that is created once. Without formats and activations, one session runs the whole model. onnx's
-reference evaluator replaces onnxruntime if that is missing or refuses a graph.
+The graph is cut at Conv, Gemm and MatMul with a weight, which this package computes, as it does runs of sums, products
+and limits. onnxruntime runs the parts between them, each in a session that is created once. Without formats and
+activations, one session runs the whole model. onnx's reference evaluator replaces onnxruntime if that is missing or
+refuses a graph.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def run_onnx(
     dict of str to ndarray
         The outputs by name, in the types of the model. Without formats and activations, onnxruntime runs the whole
         model. Otherwise Conv, Gemm and MatMul with a weight are computed in float32, dense ones as in `matmul`, and
-        onnxruntime runs the rest, with at most `get_num_threads` threads.
+        onnxruntime runs the rest, with at most `get_num_threads` threads. Sums, products and limits between them are
+        one call, with onnxruntime's bits.
 
     Raises
     ------

@@ -2,9 +2,9 @@
 
     x -> [session 0] -> Conv, Conv -> [session 1] -> Gemm -> [session 2] -> y
 
-A node belongs to session n if the longest path to it has n products. If, Loop and Scan with products inside are run
-here, and their graphs are cut in the same way. Nodes that depend on constants only are part of each session that needs
-them, or computed once.
+A node belongs to session n if the longest path to it has n products. Runs of operators on one value each are taken out
+of a session (pointwise.py). If, Loop and Scan with products inside are run here, and their graphs are cut in the same
+way. Nodes that depend on constants only are part of each session that needs them, or computed once.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ...files.containers.onnx_graph import (
 )
 from .control import CONTROLS, Control
 from .model import array_of, plain_opset
+from .pointwise import FIRST, Pointwise, pieces
 from .products import Product
 
 Array = np.ndarray[Any, Any]
@@ -103,19 +104,40 @@ class Segment:
         values.update(zip(self.outputs, self._session.run(self.outputs, feeds), strict=True))
 
 
+class PointwiseSegment(Segment):
+    """Nodes of operators on one value each, which the core runs if the values are float32."""
+
+    _made: Pointwise | None = None
+
+    def run(self, values: Values, request: Request) -> None:
+        if not self.outputs:
+            return
+        if self._made is None:
+            names = dict.fromkeys(name for node in self.nodes for name in reads(node))
+            fixed = [name for name in names if name not in self.produced and name not in self.inputs]
+            constants = {name: self._cut.value(name, {}) for name in fixed}
+            self._made = Pointwise(self.nodes, self.inputs, self.outputs, constants)
+        found = self._made.run(values)
+        if found is None:
+            super().run(values, request)
+        else:
+            values.update(found)
+
+
 class Step:
     """One of our products among the steps of a graph."""
 
     def __init__(self, cut: Cut, product: Product) -> None:
         self._cut, self.product = cut, product
         self.produced = {product.output}
+        self._needs = product.needs()
 
     def needs(self) -> list[str]:
-        return self.product.needs()
+        return self._needs
 
     def run(self, values: Values, request: Request) -> None:
         product = self.product
-        x, *rest = (self._cut.plain(self._cut.value(name, values)) for name in self.needs())
+        x, *rest = [self._cut.plain(self._cut.value(name, values)) for name in self._needs]
         stored = request.weights.get(product.weight.name)
         if stored is None:
             stored = self._cut.network.array(product.weight.name)
@@ -246,8 +268,19 @@ class Cut:
             self._hide(outputs)
         for level in sorted(at):
             session, after = at[level]
-            self.steps += [Segment(self, session)] if session else []
+            self.steps += self._segments(session)
             self.steps += after
+
+    def _segments(self, nodes: list[Any]) -> list[Segment]:
+        """Return the steps of the nodes between two products."""
+        if not nodes:
+            return []
+        if not self.network.session.fuses or plain_opset(self.network.model) < FIRST:
+            return [Segment(self, nodes)]
+        return [
+            PointwiseSegment(self, part) if is_pointwise else Segment(self, part)
+            for is_pointwise, part in pieces(nodes, self.fixed)
+        ]
 
     def _hide(self, names: list[str]) -> None:
         """Bind names to values of this graph, not to constants of an outer graph with the same names."""

@@ -34,6 +34,7 @@ class References:
     """
 
     runs_control = False
+    fuses = False
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

@@ -51,6 +51,7 @@ class Sessions:
     """
 
     runs_control = True
+    fuses = True  # operators on one value each have the bits of the core
 
     def __init__(self, folder: str) -> None:
         import onnxruntime  # optional
