@@ -5,11 +5,12 @@
 #include "ops/gemv/gemv.h"
 
 enum { TASK_ROWS = 4 * HC_GEMV_DENSE_ROWS, LEAST_ROWS = HC_GEMV_DENSE_UNIT, SMALL = 2048 /* values, on the stack */ };
-enum { FAR_BYTES = 1 << 20 }; /* of rows that do not stay in L2 */
+enum { FAR_BYTES = 1 << 20 }; /* of rows of all matrices that do not stay in L2 */
 
 typedef struct {
     const hc_source *rows; /* the side with many rows */
     bool is_swapped;       /* the many rows are those of x */
+    bool is_far;
     int64_t n_vectors, ldx;
     const float *x;
     hc_gemv_dense_fn *kernel;
@@ -31,7 +32,6 @@ static void dense_rows(void *context, int64_t task, int thread) {
     const hc_dense_job *job = context;
     const hc_source *w = job->rows;
     const int64_t end = hc_min((task + 1) * TASK_ROWS, w->rows);
-    const bool is_far = w->rows * w->columns >= FAR_BYTES / (int64_t)sizeof(float);
     for (int64_t first = task * TASK_ROWS; first < end; first += HC_GEMV_DENSE_ROWS) {
         const int64_t n_rows = hc_min(HC_GEMV_DENSE_ROWS, end - first);
         const int read = (int)hc_round_up(n_rows, HC_GEMV_DENSE_UNIT);
@@ -41,7 +41,7 @@ static void dense_rows(void *context, int64_t task, int thread) {
         for (int64_t v = 0; v < job->n_vectors;) {
             float sums[HC_GEMV_VECTORS * HC_GEMV_DENSE_ROWS];
             const int64_t left = job->n_vectors - v, n = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-            job->kernel(w->columns, read, rows, is_far, (int)n, job->x + v * job->ldx, job->ldx, sums);
+            job->kernel(w->columns, read, rows, job->is_far, (int)n, job->x + v * job->ldx, job->ldx, sums);
             for (int64_t j = 0; j < n; j++)
                 store(job, v + j, first, n_rows, sums + j * HC_GEMV_DENSE_ROWS);
             v += n;
@@ -78,6 +78,7 @@ hc_status hc_few_dense(const hc_product *p, hc_error *error) {
     const hc_source *few = is_swapped ? p->w : p->x, *many = is_swapped ? p->x : p->w;
     const hc_run run = hc_run_for(p);
     const bool is_along = lies_along(few);
+    const double values = (double)many->rows * (double)many->columns * (double)hc_max(p->matrices, 1);
     const int64_t ldx = is_along ? few->along_stride / (int64_t)sizeof(float) : few->columns;
     _Alignas(HC_CACHE_LINE) float small[SMALL];
     const bool is_small = few->rows * few->columns <= SMALL;
@@ -88,6 +89,7 @@ hc_status hc_few_dense(const hc_product *p, hc_error *error) {
         hc_copy_rows(&run, few, copy, ldx);
     hc_dense_job job = {.rows = many,
                         .is_swapped = is_swapped,
+                        .is_far = values >= FAR_BYTES / (double)sizeof(float),
                         .n_vectors = few->rows,
                         .ldx = ldx,
                         .x = copy ? copy : (const float *)(const void *)few->along,

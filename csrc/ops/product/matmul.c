@@ -259,14 +259,16 @@ static void fill_empty_product(const hc_view *bias, const hc_view *out) {
         add_bias(bias, &rows, out->shape[last]);
 }
 
-static hc_status one_product(const hc_run *run, const hc_encoder *encoder, const hc_matrix *x, const hc_matrix *w,
-                             const hc_rows *out, hc_plan *asked, hc_error *error) {
+/* One of so many products of a call. */
+static hc_status one_product(const hc_run *run, int64_t batches, const hc_encoder *encoder, const hc_matrix *x,
+                             const hc_matrix *w, const hc_rows *out, hc_plan *asked, hc_error *error) {
     if (x->dense && w->dense) {
         const hc_dense_context a = dense_context(x), b = dense_context(w);
         hc_source a_source, b_source;
         hc_dense_source(&a_source, &a);
         hc_dense_source(&b_source, &b);
-        const hc_product product = {.run = run, .order = HC_ORDER_CHAIN, .x = &a_source, .w = &b_source, .out = *out};
+        const hc_product product = {
+            .run = run, .order = HC_ORDER_CHAIN, .x = &a_source, .w = &b_source, .matrices = batches, .out = *out};
         return multiply(&product, asked, error);
     }
     if (!x->dense)
@@ -337,7 +339,7 @@ static hc_status matmul(const hc_call *call, hc_plan *asked, hc_error *error) {
         }
         add_dim(&target, out->shape[x_axis], out->strides[x_axis]);
         const hc_matrix x_matrix = matrix_of(x, all_leads, x_batch), w_matrix = matrix_of(w, false, w_batch);
-        status = one_product(run, activations ? &encoder : NULL, &x_matrix, &w_matrix, &target, asked, error);
+        status = one_product(run, batches, activations ? &encoder : NULL, &x_matrix, &w_matrix, &target, asked, error);
     }
     if (status == HC_OK && bias)
         hc_add_bias(bias, out); /* along the columns of out, whichever side they come from */

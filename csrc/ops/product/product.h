@@ -89,6 +89,7 @@ typedef struct {
     const hc_packed_context *x_packed, *w_packed; /* the side as packed rows, or NULL */
     const float *vectors;                         /* HC_ORDER_GEMV: the rows of x, ld_vectors apart; otherwise NULL */
     int64_t ld_vectors;
+    int64_t matrices; /* of a batch of dense ones, one product each; 0 is 1 */
     hc_rows out;
 } hc_product;
 
