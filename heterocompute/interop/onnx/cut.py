@@ -116,7 +116,8 @@ class PointwiseSegment(Segment):
             names = dict.fromkeys(name for node in self.nodes for name in reads(node))
             fixed = [name for name in names if name not in self.produced and name not in self.inputs]
             constants = {name: self._cut.value(name, {}) for name in fixed}
-            self._made = Pointwise(self.nodes, self.inputs, self.outputs, constants)
+            opset = plain_opset(self._cut.network.model)
+            self._made = Pointwise(self.nodes, self.inputs, self.outputs, constants, opset)
         found = self._made.run(values)
         if found is None:
             super().run(values, request)

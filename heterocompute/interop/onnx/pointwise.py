@@ -80,16 +80,29 @@ class Refused(Exception):
     """Nodes that are left to a session."""
 
 
-def steps_of(nodes: list[Any], constants: Mapping[str, Array]) -> Iterator[Step]:
+def refuse_invalid(node: Any, opset: int) -> None:
+    """Raise Refused for a node that is not as its operator's definition: a session names the fault."""
+    from onnx import defs  # optional
+
+    try:
+        schema = defs.get_schema(node.op_type, opset)
+    except defs.SchemaError:
+        raise Refused from None
+    is_valid = schema.min_input <= len(node.input) <= schema.max_input and len(node.output) == 1
+    given = {text_of(one.name): one.type == one.FLOAT for one in node.attribute}  # floats alone are defined
+    if not is_valid or not all(given.values()) or not given.keys() <= schema.attributes.keys():
+        raise Refused
+
+
+def steps_of(nodes: list[Any], constants: Mapping[str, Array], opset: int) -> Iterator[Step]:
     """Yield the operations of some nodes."""
     from onnx import helper  # optional
 
     for node in nodes:
+        refuse_invalid(node, opset)
         names, to = [text_of(name) for name in node.input], text_of(node.output[0])
         given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         if node.op_type in BINARY:
-            if len(names) != 2 or given:  # an old operator's axis
-                raise Refused
             if node.op_type == "Add" and any(name in constants and not constants[name].any() for name in names):
                 raise Refused  # onnxruntime drops a sum with 0, and keeps -0
             yield Step(BINARY[node.op_type], names[0], names[1], to)
@@ -116,7 +129,7 @@ def _edge(names: list[str], given: Mapping[str, Any], i: int, constants: Mapping
     if len(names) < 2 + i or not names[1 + i]:
         return default
     value = constants.get(names[1 + i])
-    if value is None or value.size != 1:
+    if value is None or value.shape not in ((), (1,)):
         raise Refused
     return float(value.reshape(()))
 
@@ -192,10 +205,14 @@ class Pointwise:
     nodes : list of onnx.NodeProto
     inputs, outputs : list of str
     constants : mapping of str to ndarray
+    opset : int
     """
 
-    def __init__(self, nodes: list[Any], inputs: list[str], outputs: list[str], constants: Mapping[str, Any]) -> None:
+    def __init__(
+        self, nodes: list[Any], inputs: list[str], outputs: list[str], constants: Mapping[str, Any], opset: int
+    ) -> None:
         self._nodes, self._inputs, self._outputs, self._constants = nodes, inputs, outputs, constants
+        self._opset = opset
         self._calls: dict[Any, list[Call] | None] = {}
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Array] | None:
@@ -215,9 +232,7 @@ class Pointwise:
         run = runtime.run()
         for call in calls:
             outs = tuple([np.empty(call.shape, np.float32) for _ in call.outputs])
-            inputs = [
-                one if type(one) is tuple else (np.ascontiguousarray(arrays[one]), *walk) for one, walk in call.inputs
-            ]
+            inputs = [one if type(one) is tuple else (_plain(arrays[one]), *walk) for one, walk in call.inputs]
             _core.pointwise(run, call.rows, call.columns, tuple(inputs), call.steps, outs)
             arrays.update(zip(call.outputs, outs, strict=True))
         return {name: arrays[name] for name in self._outputs}
@@ -229,7 +244,7 @@ class Pointwise:
                 return None
             shapes[name] = value.shape
         try:
-            calls = calls_of(list(steps_of(self._nodes, self._constants)), shapes, self._outputs)
+            calls = calls_of(list(steps_of(self._nodes, self._constants, self._opset)), shapes, self._outputs)
         except Refused:
             return None
         return [call._replace(inputs=[self._bound(*one) for one in call.inputs]) for call in calls]
@@ -238,4 +253,10 @@ class Pointwise:
         """Return an input with its array in place of the name if it is constant."""
         if name not in self._constants:
             return name, walk
-        return (np.ascontiguousarray(self._constants[name]), *walk), walk
+        return (_plain(self._constants[name]), *walk), walk
+
+
+def _plain(array: Array) -> Array:
+    """Return an array whose values lie one after the other, at addresses that the core reads."""
+    array = np.ascontiguousarray(array)
+    return array if array.flags.aligned else array.copy()

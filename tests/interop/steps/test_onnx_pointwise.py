@@ -258,3 +258,41 @@ def test_tiles_are_used_again_only_when_no_step_reads_them():
         pointwise._core.pointwise(runtime.run(), 3, 1500, inputs, tuple(steps), tuple(out for out, _ in outs))
         for out, wanted in outs:
             np.testing.assert_array_equal(out, wanted)
+
+
+def beside(nodes: list[object], tensors: list[object] = (), opset: int = 17) -> OnnxNetwork:  # type: ignore[assignment]
+    """Return a network of nodes that make y of x, and a product of other values."""
+    w = numpy_helper.from_array(np.eye(2, dtype=np.float32), "w")
+    inputs = [helper.make_tensor_value_info("x", FLOAT, None), helper.make_tensor_value_info("q", FLOAT, [2, 2])]
+    outputs = [helper.make_tensor_value_info(name, FLOAT, None) for name in ("y", "p")]
+    nodes = [*nodes, helper.make_node("MatMul", ["q", "w"], ["p"])]
+    graph = helper.make_graph(nodes, "beside", inputs, outputs, [*tensors, w])
+    return OnnxNetwork(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8))
+
+
+def y_of(network: OnnxNetwork, x: np.ndarray) -> np.ndarray:
+    weights = {name: w + 0 for name, w in network.weights.items()}
+    return network.run({"x": x, "q": np.eye(2, dtype=np.float32)}, weights)["y"]
+
+
+def test_values_at_odd_addresses() -> None:
+    x = np.zeros(4 * 30 + 1, np.uint8)[1:].view(np.float32).reshape(5, 6)
+    x[...] = np.random.default_rng(0).normal(size=x.shape)
+    assert not x.flags.aligned
+    network = beside([helper.make_node("Mul", ["x", "x"], ["a"]), helper.make_node("Relu", ["a"], ["y"])])
+    assert np.array_equal(y_of(network, x), x * x)
+
+
+@pytest.mark.parametrize(
+    ("node", "opset"),
+    [
+        (helper.make_node("Clip", ["x"], ["y"], min=0.0), 13),
+        (helper.make_node("HardSwish", ["x"], ["y"]), 13),
+        (helper.make_node("Relu", ["x", "x"], ["y"]), 17),
+        (helper.make_node("Clip", ["x", "square"], ["y"]), 17),
+    ],
+)
+def test_operators_that_are_not_as_defined(node: object, opset: int) -> None:
+    square = [numpy_helper.from_array(np.float32([[0.5]]), "square")]
+    with pytest.raises(hc.ArgumentError, match="run_onnx"):
+        y_of(beside([node], square, opset), np.ones((2, 3), np.float32))
