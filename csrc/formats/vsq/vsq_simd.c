@@ -243,7 +243,9 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
                 memcpy(to, scales + 4 * first, (size_t)groups * sizeof *to);
                 continue;
             }
-            for (int64_t from = 0; from < groups; from += CHUNK) {
+            for (int64_t g = 0; g < groups && scale_bits == 8; g++)
+                to[g] = scales[first + g];
+            for (int64_t from = 0; from < groups && scale_bits < 8; from += CHUNK) {
                 const int64_t n = hc_min(groups - from, CHUNK);
                 int32_t integer[CHUNK];
                 unpack_numbers(scales, (geometry->groups * scale_bits + 7) / 8, first + from, n, scale_bits, integer);
