@@ -74,7 +74,7 @@ static bool range(const hc_run *run, const hc_source *source, bool kept, int *ex
     return most < 0x7f800000;
 }
 
-/* Whether runs are so short that every column of theirs is kept, as the taps of depthwise filters: no zero is added. */
+/* Runs may be so short that all their columns are kept, as the taps of depthwise filters: then no zero is added. */
 static bool keeps_all(const hc_run *run, const hc_source *w) {
     enum { RUNS = 64 };
     const hc_packed_context *packed = w->context;
