@@ -31,7 +31,7 @@ hc_conv_order hc_conv_order_of(const hc_convolution *conv);
 /* 8-bit integers with one scale per image: whether codes of x are made line by line. */
 bool hc_lines_make_codes(const hc_convolution *conv);
 
-/* Whether an image is one window of all channels, so that its codes are a row of a matmul, and that is not small. */
+/* True if an image is one window of all channels, so that its codes are a row of a matmul, which is not small. */
 bool hc_one_window(const hc_convolution *conv);
 
 /* Computes what depends on all images. The struct must not be moved until hc_images_free, even if this fails. */
