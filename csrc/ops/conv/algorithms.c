@@ -314,6 +314,19 @@ static hc_status convolve_widened(const hc_convolution *conv, const hc_view *x, 
     return status;
 }
 
+/* The same run with no more threads than are worth waking, which takes 5 to 20 us. */
+static hc_run run_for(const hc_convolution *conv) {
+    enum { THREAD_PRODUCTS = 1 << 19, AROUND = 8 /* products that take as long as to read or write a value */ };
+    const hc_conv_shape *s = &conv->shape;
+    const double answers = (double)s->n * (double)(s->out_height * s->out_width) * (double)s->filters;
+    const double values = (double)s->n * (double)(s->height * s->width) * (double)s->channels;
+    const double products = answers * ((double)(s->r * s->s) * (double)s->group_channels + AROUND) + AROUND * values;
+    hc_run run = *conv->run;
+    if (products / THREAD_PRODUCTS < run.n_threads)
+        run.n_threads = (int)(products / THREAD_PRODUCTS) + 1;
+    return run;
+}
+
 hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
                     const hc_window *window, const hc_conv_options *options, const hc_format *activations,
                     const hc_view *out, hc_error *error) {
@@ -324,6 +337,8 @@ hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, co
     const hc_status status = check(&conv, options, &wide, &chosen, error);
     if (status != HC_OK || chosen < 0)
         return status;
+    const hc_run fewer = run_for(&conv);
+    conv.run = &fewer;
     return conv.x == x ? convolve(&conv, chosen, error) : convolve_widened(&conv, x, chosen, error);
 }
 
