@@ -58,7 +58,6 @@ def launch(kernel: str, threads: int = THREADS, shared: int = 1024, order: int =
         ("absent", 32, 0, "there is no kernel absent"),
     ],
 )
-@pytest.mark.sweep(every=6)
 def test_a_fault_is_a_sentence(kernel: str, threads: int, shared: int, sentence: str) -> None:
     assert launch(kernel, threads, shared)[0].endswith(sentence)
     for order in (1, 2):  # the first of two threads may be another
