@@ -189,18 +189,41 @@ static hc_status choose(const hc_convolution *conv, const hc_conv_options *optio
     return HC_OK;
 }
 
+/* The same run with no more threads than are worth waking, which takes 5 to 20 us. */
+static hc_run run_for(const hc_convolution *conv) {
+    enum { THREAD_PRODUCTS = 1 << 19, AROUND = 8 /* products that take as long as to read or write a value */ };
+    const hc_conv_shape *s = &conv->shape;
+    const double answers = (double)s->n * (double)s->out_height * (double)s->out_width * (double)s->filters;
+    const double values = (double)s->n * (double)s->height * (double)s->width * (double)s->channels;
+    const double products =
+        answers * ((double)s->r * (double)s->s * (double)s->group_channels + AROUND) + AROUND * values;
+    hc_run run = *conv->run;
+    if (products / THREAD_PRODUCTS < run.n_threads)
+        run.n_threads = (int)(products / THREAD_PRODUCTS) + 1;
+    return run;
+}
+
+/* Memory that a checked convolution points to. */
+typedef struct {
+    hc_view wide;
+    hc_run run;
+} conv_memory;
+
 /* If x is widened, conv->x becomes `wide`, whose data is NULL. */
-static hc_status check(hc_convolution *conv, const hc_conv_options *options, hc_view *wide, int *chosen,
+static hc_status check(hc_convolution *conv, const hc_conv_options *options, conv_memory *held, int *chosen,
                        hc_error *error) {
     hc_status status =
         hc_check_conv2d(conv->x, conv->w, conv->bias, conv->window, conv->activations, conv->out, &conv->shape, error);
-    if (status == HC_OK)
+    if (status == HC_OK) {
         conv->order = hc_conv_order_of(conv);
+        held->run = run_for(conv);
+        conv->run = &held->run;
+    }
     conv->relu = options && options->relu;
     conv->filters = options ? options->filters : NULL;
     *chosen = -1;
-    if (status == HC_OK && hc_widens(conv, wide))
-        conv->x = wide;
+    if (status == HC_OK && hc_widens(conv, &held->wide))
+        conv->x = &held->wide;
     return status == HC_OK && hc_values(conv->out) > 0 ? choose(conv, options, chosen, error) : status;
 }
 
@@ -314,31 +337,16 @@ static hc_status convolve_widened(const hc_convolution *conv, const hc_view *x, 
     return status;
 }
 
-/* The same run with no more threads than are worth waking, which takes 5 to 20 us. */
-static hc_run run_for(const hc_convolution *conv) {
-    enum { THREAD_PRODUCTS = 1 << 19, AROUND = 8 /* products that take as long as to read or write a value */ };
-    const hc_conv_shape *s = &conv->shape;
-    const double answers = (double)s->n * (double)(s->out_height * s->out_width) * (double)s->filters;
-    const double values = (double)s->n * (double)(s->height * s->width) * (double)s->channels;
-    const double products = answers * ((double)(s->r * s->s) * (double)s->group_channels + AROUND) + AROUND * values;
-    hc_run run = *conv->run;
-    if (products / THREAD_PRODUCTS < run.n_threads)
-        run.n_threads = (int)(products / THREAD_PRODUCTS) + 1;
-    return run;
-}
-
 hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
                     const hc_window *window, const hc_conv_options *options, const hc_format *activations,
                     const hc_view *out, hc_error *error) {
     hc_convolution conv = {
         .run = run, .x = x, .out = out, .bias = bias, .w = w, .window = window, .activations = activations};
-    hc_view wide;
+    conv_memory held;
     int chosen;
-    const hc_status status = check(&conv, options, &wide, &chosen, error);
+    const hc_status status = check(&conv, options, &held, &chosen, error);
     if (status != HC_OK || chosen < 0)
         return status;
-    const hc_run fewer = run_for(&conv);
-    conv.run = &fewer;
     return conv.x == x ? convolve(&conv, chosen, error) : convolve_widened(&conv, x, chosen, error);
 }
 
@@ -396,9 +404,9 @@ hc_status hc_explain_conv2d(const hc_run *run, const hc_view *x, const hc_operan
     hc_convolution conv = {
         .run = run, .x = x, .out = out, .bias = bias, .w = w, .window = window, .activations = activations};
     *explanation = (hc_conv_explanation){.chosen = -1};
-    hc_view wide;
+    conv_memory held;
     int chosen;
-    const hc_status status = check(&conv, options, &wide, &chosen, error);
+    const hc_status status = check(&conv, options, &held, &chosen, error);
     for (int first; status == HC_OK && (first = line_of_name(explanation->n)) >= 0; explanation->n++) {
         if (chosen < 0)
             continue;
@@ -430,10 +438,10 @@ hc_status hc_form_of_filters(const hc_run *run, const hc_view *x, const hc_opera
                              const hc_view *out, hc_filter_form *form, hc_error *error) {
     hc_convolution conv = {
         .run = run, .x = x, .out = out, .bias = bias, .w = w, .window = window, .activations = activations};
-    hc_view wide;
+    conv_memory held;
     int chosen;
     *form = (hc_filter_form){0};
-    const hc_status status = check(&conv, options, &wide, &chosen, error);
+    const hc_status status = check(&conv, options, &held, &chosen, error);
     if (status == HC_OK && chosen >= 0 && ALGORITHMS[chosen].form)
         *form = ALGORITHMS[chosen].form(&conv);
     return status;
@@ -444,10 +452,10 @@ hc_status hc_prepack_filters(const hc_run *run, const hc_view *x, const hc_opera
                              const hc_view *out, hc_prepacked_filters **prepacked, hc_error *error) {
     hc_convolution conv = {
         .run = run, .x = x, .out = out, .bias = bias, .w = w, .window = window, .activations = activations};
-    hc_view wide;
+    conv_memory held;
     int chosen;
     *prepacked = NULL;
-    hc_status status = check(&conv, options, &wide, &chosen, error);
+    hc_status status = check(&conv, options, &held, &chosen, error);
     if (status != HC_OK || chosen < 0 || !ALGORITHMS[chosen].form)
         return status;
     return packed_for(&conv, chosen, prepacked, error);
