@@ -114,9 +114,10 @@ def test_planes_in_bands_have_the_bits_of_adjacent_channels(isa: str) -> None:
                 assert not out[:, 0].any() and not out[:, -1].any()
                 whole = hc.conv2d(half.astype(np.float32), filters, **options, algorithm="depthwise")
                 assert same_bits(hc.conv2d(half, filters, **options, algorithm="depthwise"), whole), c
-                dense = rng.standard_normal((24, c, 3, 3), dtype=np.float32)
-                found = hc.conv2d(half, dense, padding=1, algorithm="direct")
-                assert same_bits(found, hc.conv2d(half.astype(np.float32), dense, padding=1, algorithm="planes")), c
+                dense = rng.standard_normal((8, min(c, 97), 3, 3), dtype=np.float32)
+                found = hc.conv2d(half[:, :97], dense, padding=1, algorithm="direct")
+                whole = half[:, :97].astype(np.float32)
+                assert same_bits(found, hc.conv2d(whole, dense, padding=1, algorithm="planes")), c
 
 
 def test_filters_that_are_packed_once_have_the_same_bits() -> None:

@@ -68,7 +68,7 @@ def test_matmuls_of_pixels_have_the_bits_of_convolutions(monkeypatch: pytest.Mon
         assert same_bits(*found)
 
 
-@pytest.mark.sweep(every=8)
+@pytest.mark.sweep(every=16)
 @pytest.mark.parametrize("isa", isas("gemm_f32"))
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_gradients_are_those_of_the_seven_loops(case: Any, isa: str) -> None:

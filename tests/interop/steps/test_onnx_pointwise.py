@@ -122,6 +122,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list:
     return found
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("seed", range(60))
 def test_drawn_graphs_have_the_bits_of_sessions(seed, monkeypatch):
     drawn = Drawn(np.random.default_rng([56, seed]))
