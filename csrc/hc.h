@@ -1,4 +1,5 @@
-/* heterocompute: the public C API (hc_llm.h: whole layers of language models).
+/* heterocompute: the public C API (hc_layers.h: layers between products, whole layers of language models; hc_emulate.h:
+ * matmuls as given hardware accumulates them).
  *
  * Arrays come as views (pointer, dtype, shape, byte strides) or as packed arrays (components + format + shape +
  * reduction axes). Every function checks its arguments (ops/check.c) and returns a status. If the status is not HC_OK,
@@ -264,62 +265,6 @@ hc_status hc_eie_multiply_rows(const hc_run *run, const hc_eie *eie, const hc_cs
 hc_status hc_eie_load(const hc_eie *eie, const float *x, int64_t depth, int64_t *busy, hc_eie_cycles *found,
                       hc_error *error);
 
-/* The layers of transformers between products, rows x n contiguous float32 (kernels/layers/layers.h has the equations):
- * norms with weight and bias (n) or NULL, gates with weight = what they are multiplied by (rows x n) or NULL, rope with
- * weight and bias = cosine and sine (turns x half) of row (r / repeat) % turns. y may be x, except for rope. */
-typedef enum {
-    HC_LAYER_RMS_NORM,
-    HC_LAYER_NORM,
-    HC_LAYER_SOFTMAX,
-    HC_LAYER_SILU,
-    HC_LAYER_GELU,
-    HC_LAYER_ROPE,
-    HC_LAYER_GELU_ERF, /* this gate and those that follow are for the CPU alone */
-    HC_LAYER_RELU,
-    HC_LAYER_RELU2,
-    HC_N_LAYERS
-} hc_layer_kind;
-typedef struct {
-    hc_layer_kind kind;
-    int64_t rows, n;
-    const float *x, *weight, *bias;
-    float *y;
-    float epsilon;
-    int64_t half, repeat, turns;
-    bool pairs;
-} hc_layer;
-void hc_run_layer(const hc_run *run, const hc_layer *layer);
-
-/* out = softmax(scale q k^T) v: n queries, the last of m keys, each of `heads` with the keys of its kv head. Keys and
- * values of batch b, head h, token t are row b step[0] + h step[1] + t step[2] of the packed array, or the `width`
- * floats there. causal: a query sees no later token; window > 0: it sees only the last `window` tokens up to its own;
- * cap > 0: scores are cap tanh(s / cap). sinks: a further score of each head, without a value, or NULL. bias: a number
- * that joins the score of each head and key, or NULL: it is a further value of the key, times 1 / scale in the query.
- * Steps of q and out (batch, head, token) in floats. halves: a key is its row of k, of width / 2 values, rounded up, and
- * then that of v, up to `width` values; the value is the same. Such halves are in blocks of `turned` values after
- * hc_rotate_heads, unless it is 0. */
-typedef struct {
-    const hc_packed *packed; /* NULL: the values are at `data` */
-    const float *data;
-    int64_t step[3];
-} hc_kept;
-typedef struct {
-    int64_t batch, heads, kv_heads, n, m, width;
-    const float *q;
-    float *out;
-    int64_t q_step[3], out_step[3];
-    hc_kept k, v;
-    bool causal;
-    int64_t window;
-    float scale, cap;
-    const float *sinks; /* (heads), on the host */
-    const float *bias;  /* (heads, m), rows bias_step apart, on the host */
-    int64_t bias_step;
-    bool halves; /* on the host, without a bias */
-    int64_t turned;
-} hc_attention;
-hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *error);
-
 /* The routes that hc_matmul can use with these arguments, the paths of the CPU's route (ops/product/paths.def), and the
  * chosen ones, for the first matrix (or its first rows) that is not empty. reason: why not, or NULL. seconds: an
  * estimate for one thread, 0 if a route or path refuses. chosen, route: -1 if there is nothing to multiply. */
@@ -413,41 +358,6 @@ hc_status hc_conv2d_gradient(const hc_run *run, const hc_view *dy, const hc_view
 hc_status hc_conv2d_gradient_planes(const hc_run *run, const hc_view *dy, const hc_view *w, const hc_window *window,
                                     const hc_view *dx, hc_error *error);
 
-/* Maxima, or means, of windows of x (planes, H, W) to out (planes, P, Q), contiguous float32 both. Maxima are down the rows
- * of a window first, then across, and a NaN is larger than all numbers; padding does not count, and a window of padding
- * alone gives -infinity. Means are sums in float64 over r and s ascending, divided and rounded once; padding counts as
- * 0. */
-typedef struct {
-    int64_t planes, height, width, out_height, out_width;
-    int64_t size[2], stride[2], pad_before[2];
-    const float *x;
-    float *out;
-    bool means;
-} hc_pool;
-hc_status hc_pool2d(const hc_run *run, const hc_pool *pool, hc_error *error);
-
-/* Operations of one value each on rows x columns of float32 (kernels/pointwise/pointwise.h has the equations), rounded
- * one after the other. Values are numbered: the inputs first, then the result of each step. Value (i, j) of an input is
- * values[(i % rows) row_step + j step], step 0 or 1. `out` of a step: rows x columns, contiguous, no memory of an input;
- * or NULL. */
-enum { HC_POINTWISE_INPUTS = 64, HC_POINTWISE_STEPS = 64 };
-typedef struct {
-    const float *values;
-    int64_t rows, row_step, step;
-} hc_pointwise_input;
-typedef struct {
-    int operation, a, b; /* hc_pointwise_operation; b -1: none */
-    float low, high, scale, shift;
-    float *out;
-} hc_pointwise_step;
-typedef struct {
-    int64_t rows, columns;
-    int n_inputs, n_steps;
-    const hc_pointwise_input *inputs;
-    const hc_pointwise_step *steps;
-} hc_pointwise;
-hc_status hc_pointwise_call(const hc_run *run, const hc_pointwise *call, hc_error *error);
-
 /* Filters as the panels or transforms that the algorithm for these arguments otherwise packs in each call. hc_conv2d
  * uses them if they match, otherwise w itself. The results are bitwise identical. *prepacked is NULL if the algorithm
  * packs nothing. The form identifies the panels of one w. Its fields are 0 if there are no panels. */
@@ -524,49 +434,6 @@ hc_status hc_bitmap_expand(const hc_run *run, int bytes, int64_t count, const ui
  * *exchanges: number of exchanges made, 0 at a fixed point. */
 hc_status hc_permute(const hc_run *run, int64_t rows, int64_t columns, int64_t ld, const int16_t *scores, int n, int m,
                      int64_t groups, int32_t *order, int64_t *exchanges, hc_error *error);
-
-/* Matmuls as given hardware accumulates them; heterocompute/reference/emulation.py is the definition. Both operands are
- * rows over k, C-contiguous. hc_terms splits a packed array into codes (rows, columns), scales (rows, groups) and one
- * factor per row. */
-typedef struct {
-    bool integers, groups, integer_scales; /* codes are integers; groups have scales; these scales are integers */
-} hc_terms_kind;
-hc_status hc_terms(const hc_run *run, const hc_packed *packed, float *codes, float *scales, float *row_scale,
-                   hc_terms_kind *kind, hc_error *error);
-
-/* Codes: integers, or e | sign << 10 for log numbers. Scales: one kind, (rows, groups), or none. */
-typedef struct {
-    int64_t rows, columns, group, groups;
-    const int32_t *codes, *integer_scales;
-    const float *float_scales; /* both sides have them, or neither */
-} hc_code_rows;
-enum { HC_LOG_SUMS = 2047 };
-typedef struct {
-    int bits;             /* of the accumulator; 0: float64, for log numbers */
-    bool saturates;       /* the accumulator saturates; otherwise it wraps */
-    int64_t chunk;        /* values of a step; 0: a whole segment */
-    bool mitchell;        /* products of integers by Mitchell's logarithms */
-    int scale_shift;      /* bits that are cut from a product of integer scales, RNE */
-    int64_t scale_limit;  /* the largest product of scales after that; 0: it is exact */
-    const double *powers; /* (HC_LOG_SUMS) of log numbers: the value of each sum of exponents; otherwise NULL */
-    double unit;          /* the value of 1 in the accumulator, if float32 scales join segments */
-} hc_code_sum;
-/* out (a->rows, b->rows): float32 with float32 scales, float64 if bits is 0, otherwise int64, the accumulators. */
-hc_status hc_emulate_codes(const hc_run *run, const hc_code_rows *a, const hc_code_rows *b, const hc_code_sum *sum,
-                           void *out, hc_error *error);
-
-/* Finite float32 values. Type of the accumulator: the bits of its significand and the exponent of its smallest normal
- * number. */
-typedef struct {
-    int precision, smallest;
-    int64_t chunk;        /* products of a step */
-    int aligned_bits;     /* of the addends, from the largest exponent down; 0: the sum of a step is exact */
-    bool cuts, truncates; /* addends are cut, sums are truncated; otherwise both are RNE */
-    int smallest_input;   /* as `smallest`, of the inputs */
-    int lowest;           /* aligned: lower bound of the largest exponent */
-} hc_float_sum;
-hc_status hc_emulate_floats(const hc_run *run, int64_t m, int64_t n, int64_t k, const float *a, const float *b,
-                            const hc_float_sum *sum, float *out, hc_error *error);
 
 /* The machine's limits, for benchmarks: a loop that does one kind of work as fast as possible. "fma", "dot", "shuffle":
  * amount steps on registers, in each thread; "read", "read-ahead": amount bytes at data, without and with prefetch. The

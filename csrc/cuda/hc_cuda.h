@@ -10,7 +10,7 @@
 #define HC_CUDA_H
 
 #include "cuda/params.h"
-#include "hc.h"
+#include "hc_layers.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,4 +1,5 @@
 /* The binding of the emulated matmuls: arrays whose type, shape and order are checked here. */
+#include "hc_emulate.h"
 #include "python/call.h"
 #include "python/methods.h"
 

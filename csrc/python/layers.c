@@ -1,5 +1,6 @@
 /* The binding of the layers of transformers, of attention and of pooling: contiguous float32 arrays, whose sizes are
  * checked. */
+#include "hc_layers.h"
 #include "python/call.h"
 #include "python/cuda/call.h"
 #include "python/methods.h"

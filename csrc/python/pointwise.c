@@ -1,4 +1,5 @@
 /* The binding of operations of one value each. Tuples hold the arrays that a call reads and writes. */
+#include "hc_layers.h"
 #include "python/call.h"
 #include "python/methods.h"
 

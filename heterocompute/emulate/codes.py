@@ -18,7 +18,11 @@ from ..formats.form import StoredForm
 from ..products.arguments import Array
 from .model import NAME, Model, as_integer, is_integers, refuse
 
-_LOG_SUMS, LOG_ZERO, _LOG_SIGN = 2047, 512, 10  # as in csrc/hc.h; LOG_ZERO is larger than every sum of exponents
+_LOG_SUMS, LOG_ZERO, _LOG_SIGN = (
+    2047,
+    512,
+    10,
+)  # as in csrc/hc_emulate.h; LOG_ZERO is larger than every sum of exponents
 
 
 @dataclass(frozen=True)

@@ -416,7 +416,7 @@ def check(words: np.ndarray[Any, Any], answers: np.ndarray[Any, Any], of_warpgro
 
 
 class Layer(ctypes.Structure):
-    """hc_layer of csrc/hc.h."""
+    """hc_layer of csrc/hc_layers.h."""
 
     _fields_ = [
         ("kind", ctypes.c_int),
@@ -446,13 +446,13 @@ def layer(kind: int, x: np.ndarray[Any, Any], weight: Any = None, bias: Any = No
 
 
 class KeptTokens(ctypes.Structure):
-    """hc_kept of csrc/hc.h."""
+    """hc_kept of csrc/hc_layers.h."""
 
     _fields_ = [("packed", ctypes.c_void_p), ("data", ctypes.c_void_p), ("step", ctypes.c_int64 * 3)]
 
 
 class Attention(ctypes.Structure):
-    """hc_attention of csrc/hc.h."""
+    """hc_attention of csrc/hc_layers.h."""
 
     _fields_ = [
         *[(name, ctypes.c_int64) for name in ("batch", "heads", "kv_heads", "n", "m", "width")],

@@ -2,7 +2,7 @@
 #ifndef HC_EMULATE_ALIGNED_H
 #define HC_EMULATE_ALIGNED_H
 
-#include "hc.h"
+#include "hc_emulate.h"
 
 enum { HC_ALIGNED_COLUMNS = 8 };
 

@@ -8,6 +8,7 @@
  * results.
  */
 #include "base/threads.h"
+#include "hc_emulate.h"
 #include "ops/check.h"
 #include "ops/codec/decode.h"
 

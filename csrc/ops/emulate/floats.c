@@ -10,7 +10,6 @@
  */
 #include "base/convert.h"
 #include "base/threads.h"
-#include "hc.h"
 #include "ops/emulate/aligned.h"
 
 #include <math.h>

@@ -12,7 +12,7 @@
  */
 #include "base/convert.h"
 #include "base/threads.h"
-#include "hc_llm.h"
+#include "hc_layers.h"
 #include "kernels/kernel.h"
 #include "ops/check.h"
 #include "ops/codec/decode.h"

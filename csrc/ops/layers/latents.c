@@ -1,4 +1,4 @@
-/* Attention over latents: queries, the halves of keys, and values of the result. hc_llm.h has the equations.
+/* Attention over latents: queries, the halves of keys, and values of the result. hc_layers.h has the equations.
  *
  * Memory: the values of each row between two steps, during the call.
  * DeepSeek-AI, "DeepSeek-V2", 2024 (arXiv 2405.04434), section 2.1.

@@ -1,8 +1,8 @@
-/* The steps of a layer with attention over latents (hc_llm.h) before and after the attention itself. */
+/* The steps of a layer with attention over latents (hc_layers.h) before and after the attention itself. */
 #ifndef HC_LATENTS_H
 #define HC_LATENTS_H
 
-#include "hc_llm.h"
+#include "hc_layers.h"
 
 /* Values of a row of keys. */
 static inline int64_t hc_latent_width(const hc_latents *latents) { return latents->keys + latents->rotary; }

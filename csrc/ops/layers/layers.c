@@ -1,6 +1,6 @@
 /* Norms, softmax, gates and rotary positions: blocks of rows for the thread pool, each by the best kernel. */
 #include "base/threads.h"
-#include "hc.h"
+#include "hc_layers.h"
 #include "kernels/kernel.h"
 
 enum { VALUES = 1 << 15 }; /* of a block: fewer values are not worth waking a thread */

@@ -1,4 +1,4 @@
-/* The router of a layer with experts: it selects experts for each token, and their shares. hc_llm.h states the rules.
+/* The router of a layer with experts: it selects experts for each token, and their shares. hc_layers.h states the rules.
  *
  * Memory: the scores of each token, and intermediate results of the shared experts, during the call.
  * Shazeer et al., "Outrageously Large Neural Networks", 2017 (arXiv 1701.06538), equation 3.

@@ -4,6 +4,7 @@
  * Memory: for each thread a tile for each value that a later operation reads.
  */
 #include "base/threads.h"
+#include "hc_layers.h"
 #include "kernels/kernel.h"
 #include "ops/check.h"
 

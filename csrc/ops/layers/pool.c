@@ -3,6 +3,7 @@
  * Memory: for each thread a padded row of pixels, for means as many as a window has.
  */
 #include "base/threads.h"
+#include "hc_layers.h"
 #include "kernels/kernel.h"
 #include "ops/check.h"
 

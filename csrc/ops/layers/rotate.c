@@ -1,6 +1,6 @@
 /* Rotation of heads by Sylvester's matrix, for caches of keys and values: blocks of rows for the thread pool. */
 #include "base/threads.h"
-#include "hc_llm.h"
+#include "hc_layers.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 #ifndef HC_STEPS_H
 #define HC_STEPS_H
 
-#include "hc_llm.h"
+#include "hc_layers.h"
 
 static inline hc_run hc_step_run(const hc_run *run, double work) {
     hc_run some = *run;

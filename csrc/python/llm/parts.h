@@ -3,7 +3,7 @@
 #ifndef HC_PYTHON_LLM_PARTS_H
 #define HC_PYTHON_LLM_PARTS_H
 
-#include "hc_llm.h"
+#include "hc_layers.h"
 #include "python/call.h"
 
 /* True for contiguous float32 with `count` values. */

@@ -1,8 +1,99 @@
-/* heterocompute: whole layers of language models, a part of the public C API like hc.h. */
-#ifndef HC_LLM_H
-#define HC_LLM_H
+/* heterocompute: layers between products, and whole layers of language models: a part of the public C API like hc.h. */
+#ifndef HC_LAYERS_H
+#define HC_LAYERS_H
 
 #include "hc.h"
+
+/* The layers of transformers between products, rows x n contiguous float32 (kernels/layers/layers.h has the equations):
+ * norms with weight and bias (n) or NULL, gates with weight = what they are multiplied by (rows x n) or NULL, rope with
+ * weight and bias = cosine and sine (turns x half) of row (r / repeat) % turns. y may be x, except for rope. */
+typedef enum {
+    HC_LAYER_RMS_NORM,
+    HC_LAYER_NORM,
+    HC_LAYER_SOFTMAX,
+    HC_LAYER_SILU,
+    HC_LAYER_GELU,
+    HC_LAYER_ROPE,
+    HC_LAYER_GELU_ERF, /* this gate and those that follow are for the CPU alone */
+    HC_LAYER_RELU,
+    HC_LAYER_RELU2,
+    HC_N_LAYERS
+} hc_layer_kind;
+typedef struct {
+    hc_layer_kind kind;
+    int64_t rows, n;
+    const float *x, *weight, *bias;
+    float *y;
+    float epsilon;
+    int64_t half, repeat, turns;
+    bool pairs;
+} hc_layer;
+void hc_run_layer(const hc_run *run, const hc_layer *layer);
+
+/* out = softmax(scale q k^T) v: n queries, the last of m keys, each of `heads` with the keys of its kv head. Keys and
+ * values of batch b, head h, token t are row b step[0] + h step[1] + t step[2] of the packed array, or the `width`
+ * floats there. causal: a query sees no later token; window > 0: it sees only the last `window` tokens up to its own;
+ * cap > 0: scores are cap tanh(s / cap). sinks: a further score of each head, without a value, or NULL. bias: a number
+ * that joins the score of each head and key, or NULL: it is a further value of the key, times 1 / scale in the query.
+ * Steps of q and out (batch, head, token) in floats. halves: a key is its row of k, of width / 2 values, rounded up, and
+ * then that of v, up to `width` values; the value is the same. Such halves are in blocks of `turned` values after
+ * hc_rotate_heads, unless it is 0. */
+typedef struct {
+    const hc_packed *packed; /* NULL: the values are at `data` */
+    const float *data;
+    int64_t step[3];
+} hc_kept;
+typedef struct {
+    int64_t batch, heads, kv_heads, n, m, width;
+    const float *q;
+    float *out;
+    int64_t q_step[3], out_step[3];
+    hc_kept k, v;
+    bool causal;
+    int64_t window;
+    float scale, cap;
+    const float *sinks; /* (heads), on the host */
+    const float *bias;  /* (heads, m), rows bias_step apart, on the host */
+    int64_t bias_step;
+    bool halves; /* on the host, without a bias */
+    int64_t turned;
+} hc_attention;
+hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *error);
+
+/* Maxima, or means, of windows of x (planes, H, W) to out (planes, P, Q), contiguous float32 both. Maxima are down the rows
+ * of a window first, then across, and a NaN is larger than all numbers; padding does not count, and a window of padding
+ * alone gives -infinity. Means are sums in float64 over r and s ascending, divided and rounded once; padding counts as
+ * 0. */
+typedef struct {
+    int64_t planes, height, width, out_height, out_width;
+    int64_t size[2], stride[2], pad_before[2];
+    const float *x;
+    float *out;
+    bool means;
+} hc_pool;
+hc_status hc_pool2d(const hc_run *run, const hc_pool *pool, hc_error *error);
+
+/* Operations of one value each on rows x columns of float32 (kernels/pointwise/pointwise.h has the equations), rounded
+ * one after the other. Values are numbered: the inputs first, then the result of each step. Value (i, j) of an input is
+ * values[(i % rows) row_step + j step], step 0 or 1. `out` of a step: rows x columns, contiguous, no memory of an input;
+ * or NULL. */
+enum { HC_POINTWISE_INPUTS = 64, HC_POINTWISE_STEPS = 64 };
+typedef struct {
+    const float *values;
+    int64_t rows, row_step, step;
+} hc_pointwise_input;
+typedef struct {
+    int operation, a, b; /* hc_pointwise_operation; b -1: none */
+    float low, high, scale, shift;
+    float *out;
+} hc_pointwise_step;
+typedef struct {
+    int64_t rows, columns;
+    int n_inputs, n_steps;
+    const hc_pointwise_input *inputs;
+    const hc_pointwise_step *steps;
+} hc_pointwise;
+hc_status hc_pointwise_call(const hc_run *run, const hc_pointwise *call, hc_error *error);
 
 /* A stack (experts, rows, columns): packed over the columns, or floats. NULL both: there is none. */
 typedef struct {
