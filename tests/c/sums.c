@@ -1,6 +1,7 @@
 /* Dense matmuls and convolutions of all float types, comparisons, emulated sums, a systolic array. */
 #include "arrays.h"
 #include "guard.h"
+#include "hc_emulate.h"
 #include "model/systolic.h"
 #include "operations.h"
 
