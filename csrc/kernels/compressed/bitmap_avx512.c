@@ -1,7 +1,6 @@
 /* hc_bitmap_mark_avx512, hc_bitmap_compress_avx512 and hc_bitmap_expand_avx512: kernels/compressed/compressed.h. */
 #include "kernels/compressed/bitmap.h"
-
-#include <immintrin.h>
+#include "kernels/sparse/place_avx512.h"
 
 enum { STEP = 16 };
 
@@ -38,19 +37,19 @@ static inline __attribute__((always_inline)) void keep(const int bytes, int64_t 
             if (bytes == 8) {
                 const __mmask8 first = (__mmask8)mask, second = (__mmask8)(mask >> 8);
                 const int some = _mm_popcnt_u32(first);
-                const __m512i a = _mm512_maskz_compress_epi64(first, _mm512_loadu_si512(items));
-                const __m512i b = _mm512_maskz_compress_epi64(second, _mm512_loadu_si512(items + 64));
+                const __m512i a = hc_compress_x64(first, _mm512_loadu_si512(items));
+                const __m512i b = hc_compress_x64(second, _mm512_loadu_si512(items + 64));
                 _mm512_mask_storeu_epi64(kept, (__mmask8)((1u << some) - 1), a);
                 _mm512_mask_storeu_epi64(kept + some * 8, (__mmask8)((1u << (count - some)) - 1), b);
             } else if (bytes == 4) {
-                _mm512_mask_storeu_epi32(kept, low, _mm512_maskz_compress_epi32(mask, _mm512_loadu_si512(items)));
+                _mm512_mask_storeu_epi32(kept, low, hc_compress_x32(mask, _mm512_loadu_si512(items)));
             } else if (bytes == 2) {
                 const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)items));
-                const __m256i narrow = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(mask, wide));
+                const __m256i narrow = _mm512_cvtepi32_epi16(hc_compress_x32(mask, wide));
                 _mm256_mask_storeu_epi16(kept, low, narrow);
             } else {
                 const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)items));
-                const __m128i narrow = _mm512_cvtepi32_epi8(_mm512_maskz_compress_epi32(mask, wide));
+                const __m128i narrow = _mm512_cvtepi32_epi8(hc_compress_x32(mask, wide));
                 _mm_mask_storeu_epi8(kept, low, narrow);
             }
             kept += count * bytes;
@@ -73,18 +72,18 @@ static inline __attribute__((always_inline)) void place(const int bytes, int64_t
                 const int some = _mm_popcnt_u32(first);
                 const __m512i a = _mm512_maskz_loadu_epi64((__mmask8)((1u << some) - 1), kept);
                 const __m512i b = _mm512_maskz_loadu_epi64((__mmask8)((1u << (count - some)) - 1), kept + some * 8);
-                _mm512_storeu_si512(items, _mm512_maskz_expand_epi64(first, a));
-                _mm512_storeu_si512(items + 64, _mm512_maskz_expand_epi64(second, b));
+                _mm512_storeu_si512(items, hc_expand_x64(first, a));
+                _mm512_storeu_si512(items + 64, hc_expand_x64(second, b));
             } else if (bytes == 4) {
                 const __m512i packed = _mm512_maskz_loadu_epi32(low, kept);
-                _mm512_storeu_si512(items, _mm512_maskz_expand_epi32(mask, packed));
+                _mm512_storeu_si512(items, hc_expand_x32(mask, packed));
             } else if (bytes == 2) {
                 const __m512i packed = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(low, kept));
-                const __m256i narrow = _mm512_cvtepi32_epi16(_mm512_maskz_expand_epi32(mask, packed));
+                const __m256i narrow = _mm512_cvtepi32_epi16(hc_expand_x32(mask, packed));
                 _mm256_storeu_si256((__m256i *)items, narrow);
             } else {
                 const __m512i packed = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(low, kept));
-                const __m128i narrow = _mm512_cvtepi32_epi8(_mm512_maskz_expand_epi32(mask, packed));
+                const __m128i narrow = _mm512_cvtepi32_epi8(hc_expand_x32(mask, packed));
                 _mm_storeu_si128((__m128i *)items, narrow);
             }
             kept += count * bytes;

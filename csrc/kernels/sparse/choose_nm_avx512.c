@@ -6,6 +6,7 @@
  */
 #include "kernels/kernel.h"
 #include "kernels/sparse/choose_nm.h"
+#include "kernels/sparse/place_avx512.h"
 
 /* Quads. */
 
@@ -42,7 +43,8 @@ static inline __attribute__((always_inline)) bool quads(int some, const float *x
     if (_mm512_cmp_ps_mask(score, score, _CMP_UNORD_Q))
         return false;
     const __mmask16 keep = keep_of(scores ? ordered(score) : _mm512_castps_si512(score));
-    const __m256 kept = _mm512_castps512_ps256(_mm512_maskz_compress_ps(keep, four));
+    const __m512i compressed = hc_compress_x32(keep, _mm512_castps_si512(four));
+    const __m256 kept = _mm256_castsi256_ps(_mm512_castsi512_si256(compressed));
     const uint8_t codes[4] = {QUAD_CODE[keep & 15], QUAD_CODE[keep >> 4 & 15], QUAD_CODE[keep >> 8 & 15],
                               QUAD_CODE[keep >> 12]};
     if (some == 4)
