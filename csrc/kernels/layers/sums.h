@@ -57,9 +57,10 @@ static inline hc_floats hc_fma(hc_floats x, hc_floats y, hc_floats z) {
 #ifdef __ARM_NEON
     return (hc_floats)vfmaq_f32((float32x4_t)z, (float32x4_t)x, (float32x4_t)y);
 #else
+    hc_floats sum = {0};
     for (int l = 0; l < HC_FLOATS; l++)
-        z[l] = fmaf(x[l], y[l], z[l]);
-    return z;
+        sum[l] = fmaf(x[l], y[l], z[l]);
+    return sum;
 #endif
 }
 static inline hc_floats hc_at_least(hc_floats x, hc_floats bound) { return hc_select(x < bound, bound, x); }
@@ -198,18 +199,39 @@ static inline float hc_largest(int64_t n, const float *x, float than) {
 }
 
 /* exp(x) is p 2^n, n in the last bits of `turned`, the sum of n and 1.5 * 2^23. */
-static inline hc_floats hc_exp_parts(hc_floats x, hc_floats *turned) {
+static inline __attribute__((always_inline)) void hc_exps_parts(const int n, hc_floats x[], hc_floats turned[]) {
+    static const float log2_parts[] = {-0.693359375f, 2.12194440e-4f};
+    static const float part[] = {
+        1.4061316614970565e-3f,
+        8.379030041396618e-3f,
+        4.166477546095848e-2f,
+        0.16666364669799805f,
+        0.5000000596046448f,
+        1.0f,
+        1.0f,
+    };
     const hc_floats middle = hc_of(12582912.0f);
-    *turned = hc_fma(x, hc_of(1.44269504f), middle); /* rint(x / log(2)): no fraction fits */
-    const hc_floats n = *turned - middle;
-    const hc_floats r = hc_fma(n, hc_of(2.12194440e-4f), hc_fma(n, hc_of(-0.693359375f), x));
-    hc_floats p = hc_of(1.4061316614970565e-3f);
-    p = hc_fma(p, r, hc_of(8.379030041396618e-3f));
-    p = hc_fma(p, r, hc_of(4.166477546095848e-2f));
-    p = hc_fma(p, r, hc_of(0.16666364669799805f));
-    p = hc_fma(p, r, hc_of(0.5000000596046448f));
-    p = hc_fma(p, r, hc_of(1.0f));
-    return hc_fma(p, r, hc_of(1.0f));
+    hc_floats r[8];
+#pragma GCC unroll 8
+    for (int v = 0; v < n; v++)
+        turned[v] = hc_fma(x[v], hc_of(1.44269504f), middle); /* rint(x / log(2)): no fraction fits */
+#pragma GCC unroll 8
+    for (int v = 0; v < n; v++)
+        r[v] = hc_fma(turned[v] - middle, hc_of(log2_parts[0]), x[v]);
+#pragma GCC unroll 8
+    for (int v = 0; v < n; v++) {
+        r[v] = hc_fma(turned[v] - middle, hc_of(log2_parts[1]), r[v]);
+        x[v] = hc_of(part[0]);
+    }
+#pragma GCC unroll 8
+    for (size_t i = 1; i < sizeof part / sizeof *part; i++)
+#pragma GCC unroll 8
+        for (int v = 0; v < n; v++)
+            x[v] = hc_fma(x[v], r[v], hc_of(part[i]));
+}
+static inline hc_floats hc_exp_parts(hc_floats x, hc_floats *turned) {
+    hc_exps_parts(1, &x, turned);
+    return x;
 }
 
 /* Below -104 all is 0, above 89 infinity; NaN stays. 2^n is the product of two powers, since n may be below -126. */
