@@ -425,3 +425,17 @@ def test_lowest_codes_under_the_largest_scales_are_exact() -> None:
     w = hc.QuantizedArray(parts, q.format, q.shape, (1,))
     found = hc.matmul(-np.ones((24, 2304), np.float32), w.T, activations="int8")
     assert (found == np.float32(8 * 1023 * 2304)).all()
+
+
+@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("fmt", ["vsq8-g64-s8", "vsq6-g16-s6"])
+def test_long_rows_with_integer_scales_are_summed_in_parts(fmt: str, isa: str) -> None:
+    """int32 does not hold the sums of all these columns, whether or not the weights are prepacked."""
+    x, w = reals((13, 1400), 5), reals((19, 1400), 6)
+    q = hc.quantize(w, fmt)
+    with hc.use(isa=isa, path="gemm"):
+        ready = hc.prepack(q)
+        for rows in (1, 2, 3, 4, 5, 13):
+            wanted = product.linear(x[:rows], q, None, hc.format("int8"))
+            for weights in (q, ready):
+                assert same_bits(hc.linear(x[:rows], weights, activations="int8"), wanted)

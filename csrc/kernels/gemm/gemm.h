@@ -38,13 +38,15 @@ typedef void hc_gemm_s8_scaled_fn(int64_t n_segments, const int32_t *steps, cons
                                   bool accumulate);
 
 /* gemm_small_split:  c[i * nr + j] = sum over segments s of scale_b[s, j] * dot_s(i, j), modulo 2^32, as
- * gemm_small_scaled, scale_b integers up to 2^24. */
+ * gemm_small_scaled, scale_b integers up to 2^24. gemm_split_words: the same for panels of the form S16, for processors
+ * whose gemm_small_split takes only smaller |b|. There is no scalar kernel. */
 typedef void hc_gemm_small_split_fn(int64_t n_segments, const int32_t *steps, const void *a, const int8_t *b,
                                     const int32_t *init, const float *scale_b, int32_t *c);
 
 /* gemm_few:  gemm_s8 (of one segment), gemm_s8_scaled or gemm_small_split for the first `rows` rows of a tile whose panel
- * of a has mr; more rows of c may be written, up to mr. For panels of the form U8 whose b has the kernel's nr and kr;
- * rows up to the kernel's mr, which is `small` for the last two. There is no scalar kernel: those three have the same bits. */
+ * of a has mr; more rows of c may be written, up to mr. For panels of the kernel's form whose b has its nr and kr; rows
+ * up to the kernel's mr, which is `small` for the last two. gemm_few_words: the same for panels of the form S16. There are
+ * no scalar kernels: those three have the same bits. */
 typedef enum { HC_FEW_SUMS = 0, HC_FEW_SCALED, HC_FEW_SPLIT } hc_few_kind;
 typedef struct {
     hc_few_kind kind;

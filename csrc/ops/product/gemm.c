@@ -167,7 +167,7 @@ static void use_few_rows(hc_gemm_job *p) {
 }
 
 static void use_kernel(hc_gemm_job *p, const hc_run *run) {
-    p->kernel = p->split ? HC_BEST(gemm_small_split, run)
+    p->kernel = p->split ? hc_split_line(p->b.source, run)
                          : hc_product_line(p->kind, p->exact_groups, p->skips, p->b.source, run);
     if (p->a.wide && p->kind == HC_ORDER_GROUPED && !p->exact_groups)
         p->kernel = HC_BEST(gemm_s8_scaled, run);
@@ -414,7 +414,7 @@ hc_work hc_gemm_folded_work(const hc_product *p) {
             return integer_work(p, HC_BEST(gemm_s8, p->run));
         return work(p, HC_BEST(gemm_s8, p->run), 1, 0); /* the panels of a right side do not fit */
     }
-    hc_work split = work(p, HC_BEST(gemm_small_split, p->run), 1, 1);
+    hc_work split = work(p, hc_split_line(p->w, p->run), 1, 1);
     split.groups = hc_groups(p) * (double)p->x->rows;
     return split;
 }

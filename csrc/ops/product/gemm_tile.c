@@ -20,7 +20,8 @@ int64_t hc_tile_sums_bytes(const hc_gemm_job *p) {
 }
 
 const hc_kernel *hc_few_rows_kernel(const hc_kernel *kernel, const hc_run *run) {
-    const hc_kernel *few = HC_BEST(gemm_few, run);
+    const bool words = kernel->form == HC_PANEL_S16;
+    const hc_kernel *few = words ? HC_BEST(gemm_few_words, run) : HC_BEST(gemm_few, run);
     const bool fits = few->fn.gemm_few && !kernel->nonzeros && kernel->form == few->form && kernel->kr == few->kr &&
                       kernel->nr == few->nr;
     return fits ? few : NULL;
@@ -157,12 +158,13 @@ static void add_dots(const hc_gemm_job *p, const hc_tile_at *at, int64_t segment
 static void multiply_split(const hc_gemm_job *p, const hc_tile_at *at, int64_t first, int64_t n, int64_t step,
                            int32_t *tile) {
     const int64_t segment = (at->b_panel * p->kc.n_segments + first) * p->kernel->nr, columns = step * p->kernel->kr;
+    const int a_bytes = p->kernel->form == HC_PANEL_S16 ? 2 : 1;
     const hc_gemm_few_args few = {.kind = HC_FEW_SPLIT,
                                   .n_segments = n,
                                   .steps = p->kc.segment_steps + first,
-                                  .a = (const char *)limb_of(at->a, at->a_panel, 0) + columns * p->a.tile,
+                                  .a = (const char *)limb_of(at->a, at->a_panel, 0) + columns * p->a.tile * a_bytes,
                                   .b = (const int8_t *)limb_of(at->b, at->b_panel, 0) + columns * p->kernel->nr,
-                                  .init = at->b->init + segment,
+                                  .init = at->b->init ? at->b->init + segment : NULL,
                                   .scale_b = at->b->scales + segment,
                                   .c = tile};
     if (!multiply_few(p, at, few))

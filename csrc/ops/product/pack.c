@@ -13,7 +13,7 @@
 enum { PORTION_ROWS = 16, INT_COLUMNS = 512, FLOAT_COLUMNS = 256, ROW_PADDING = 64 };
 enum { LIMB_LD = INT_COLUMNS + ROW_PADDING, FLOAT_LD = FLOAT_COLUMNS + ROW_PADDING / 4 };
 enum { MAX_KEPT_TILE = 32 }; /* nr of any kernel of gemm_nm_s8 */
-enum { LEAST_SPLIT_GROUP = 16, LEAST_SPLIT_COLUMNS = 256 };
+enum { LEAST_SPLIT_GROUP = 16, LEAST_SPLIT_COLUMNS = 256, MOST_SPLIT_ROWS = 32 };
 
 typedef union {
     float values[PORTION_ROWS * FLOAT_LD];
@@ -144,9 +144,18 @@ const hc_kernel *hc_product_line(hc_order order, bool exact_groups, bool kept, c
     return kernel;
 }
 
+const hc_kernel *hc_split_line(const hc_source *b, const hc_run *run) {
+    const hc_kernel *small = HC_BEST(gemm_small_split, run), *words = HC_BEST(gemm_split_words, run);
+    return b->form[HC_INT_SPLIT].max_abs > small->small && words->fn.gemm_small_split ? words : small;
+}
+
 int64_t hc_split_columns(const hc_source *a, const hc_source *b, const hc_run *run) {
-    const hc_kernel *kernel = HC_BEST(gemm_small_split, run);
+    const hc_kernel *kernel = hc_split_line(b, run);
     const hc_int_form *split = &b->form[HC_INT_SPLIT], *folded = &b->form[HC_INT_FOLDED];
+    /* Of many rows, products of int16 that contain the scales take less time (Zen 5, AVX2). */
+    if (kernel->form == HC_PANEL_S16 && !b->prepacked && hc_min(b->group, b->run_length) < 32 &&
+        a->rows > MOST_SPLIT_ROWS)
+        return 0;
     if (!split->available || split->max_abs > kernel->small || kernel->needs != HC_BEST(gemm_s8, run)->needs ||
         hc_min(b->group, b->run_length) < LEAST_SPLIT_GROUP || hc_signed_limbs(folded) == 1 || a->group ||
         a->form[HC_INT_FOLDED].n_limbs != 1)

@@ -58,7 +58,9 @@ void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run
  * hc_nm_kernel instead. */
 const hc_kernel *hc_product_line(hc_order order, bool exact_groups, bool kept, const hc_source *b, const hc_run *run);
 
-/* Number of columns of b that the sums of gemm_small_split can hold; 0 if it does not multiply this FOLDED b. */
+/* The kernel of gemm_small_split or gemm_split_words for b. */
+const hc_kernel *hc_split_line(const hc_source *b, const hc_run *run);
+/* Number of columns of b that its sums can hold; 0 if it does not multiply this FOLDED b. */
 int64_t hc_split_columns(const hc_source *a, const hc_source *b, const hc_run *run);
 void hc_panels_split(hc_panels *b);
 

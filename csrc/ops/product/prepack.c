@@ -87,7 +87,7 @@ hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **
     const hc_source without_groups = {.columns = source.columns, .form[HC_INT_FOLDED] = {.n_limbs = 1}};
     const bool splits = folds && !skips && hc_split_columns(&without_groups, &source, run);
     const hc_kernel *kernel =
-        splits ? HC_BEST(gemm_small_split, run) : hc_product_line(p->kind, p->panels.limbs > 1, skips, &source, run);
+        splits ? hc_split_line(&source, run) : hc_product_line(p->kind, p->panels.limbs > 1, skips, &source, run);
     if (splits)
         hc_panels_split(&p->panels);
     p->kernel = kernel;

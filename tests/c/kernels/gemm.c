@@ -290,6 +290,8 @@ void check_gemm_small_split(const hc_kernel *kernel) {
     split_case(kernel, 8, eight, ANY);
 }
 
+void check_gemm_split_words(const hc_kernel *kernel) { check_gemm_small_split(kernel); }
+
 /* gemm_few: the first rows of a panel of mr rows, by the definitions for that panel. */
 static void few_case(const hc_kernel *kernel, hc_few_kind kind, int rows, int mr, int64_t n_segments,
                      const int32_t *of_segments, bool accumulate, integer_kind values) {
@@ -303,7 +305,10 @@ static void few_case(const hc_kernel *kernel, hc_few_kind kind, int rows, int mr
     for (int64_t s = 0; s < n_segments; s++)
         k += of_segments[s] * kr;
     const int32_t *steps = copy_of(of_segments, n_segments, 4);
-    const int16_t *a = draw_bytes(mr * k, false, values), *b = draw_bytes(nr * k, false, values);
+    const int16_t *a = draw_bytes(mr * k, false, values);
+    int16_t *b = draw_bytes(nr * k, false, values);
+    for (int64_t i = 0; i < nr * k && !kernel->mr; i++) /* without sums: for the weights of gemm_small_split */
+        b[i] = (int16_t)draw_integer(-16, 16, values);
     int8_t *b_panel = items(nr * k / 4, 4);
     const float *scale_a = floats(n_segments * mr, PLAIN);
     float *scale_b = floats(n_scales, PLAIN);
@@ -345,17 +350,20 @@ static void few_case(const hc_kernel *kernel, hc_few_kind kind, int rows, int mr
 void check_gemm_few(const hc_kernel *kernel) {
     static const int32_t STEPS[][4] = {{1, 1}, {0, 3, 1}, {4, 4, 4, 1}, {2, 16, 5, 7}};
     static const int PANEL[] = {0, 1, 2, 3, 4, 6, 6, 8, 8};
-    for (int rows = 1; rows <= kernel->mr; rows++)
+    for (int rows = 1; rows <= kernel->mr || rows <= kernel->small; rows++)
         for (int i = 0; i < 4; i++)
             for (int values = 0; values < N_INTEGER_KINDS; values++)
                 for (int mr = PANEL[rows]; mr <= 12; mr += 12 - PANEL[rows]) {
-                    few_case(kernel, HC_FEW_SUMS, rows, mr, 1, STEPS[i], false, (integer_kind)values);
+                    if (rows <= kernel->mr)
+                        few_case(kernel, HC_FEW_SUMS, rows, mr, 1, STEPS[i], false, (integer_kind)values);
                     for (int j = 0; j < 2 && rows <= kernel->small; j++) {
                         few_case(kernel, HC_FEW_SCALED, rows, mr, i + 1, STEPS[i], j, (integer_kind)values);
                         few_case(kernel, HC_FEW_SPLIT, rows, mr, j ? i + 1 : 0, STEPS[i], false, (integer_kind)values);
                     }
                 }
 }
+
+void check_gemm_few_words(const hc_kernel *kernel) { check_gemm_few(kernel); }
 
 static float_kind scales_of(int i) { return (float_kind)(i % N_FLOAT_KINDS); }
 
