@@ -102,7 +102,7 @@ typedef void hc_grouped_f32_fn(int run, int64_t taps, const float *const *tap, c
  * + v * plane + i] * w[f * w_step[0] + t * w_step[1] + v * w_step[2]], for b < blocks, f < filters and i < block[b].n:
  * adjacent pixels of images whose planes are one after the other. Then bias[f] is added unless bias is NULL; relu:
  * values not above 0 become +0, NaN stays. n is at most mr, and mr floats of x are read; `some`: of the last block only
- * n. */
+ * n. `far`: results are not in a near cache, so they are fetched before they are computed. */
 typedef struct {
     const float *x;
     float *c;
@@ -110,7 +110,7 @@ typedef struct {
 } hc_plane_block;
 typedef void hc_planes_f32_fn(int64_t taps, const int64_t *tap, int64_t channels, int64_t plane, const float *w,
                               const int64_t *w_step, int64_t filters, const hc_plane_block *block, int blocks,
-                              bool some, int64_t ldc, const float *bias, bool relu);
+                              bool some, int64_t ldc, bool far, const float *bias, bool relu);
 
 /* plane_f32:  for i < planes c[i * c_step + p * c_row + q] = fmaf chain from +0 over taps (r, s) ascending of pixel (p * stride
  * + r - top, q * stride + s - left) * w[i * w_step + r * side + s], for p < down and q < across. Pixel (h, k) is x[i * x_step

@@ -19,6 +19,7 @@ enum {
     MOST_BYTES = 12 << 20,  /* of filters, as of panels of `direct`, and of the smallest band */
     BAND_BYTES = 256 << 10, /* stays in L2 with as many bytes of filters */
     BLOCKS = 24,            /* registers of pixels of a call */
+    FAR_BYTES = 8 << 20,    /* of results that leave the near caches before they are written again */
     PART = 48,              /* filters of a tile of outputs that are stored by rows */
     FEW_FILTERS = 12,       /* of a call, at least */
     FEW_CHANNELS = 8,       /* of filters that are read in place: several taps are in a cache line */
@@ -37,7 +38,7 @@ typedef struct {
     int64_t filters, columns; /* of a group */
     int64_t parts;            /* tasks of a band, each some of its filters */
     int64_t at_once;          /* filters that stay in L2 */
-    bool packed;
+    bool packed, far;
     int64_t w_step[3]; /* floats from a filter, a tap and a channel to the next */
     const float *w;
     float *packed_filters, *bias;
@@ -137,6 +138,7 @@ static hc_conv_work work_of(hc_planes_job *job, const hc_convolution *conv) {
     job->filters = s->filters / conv->window->groups;
     job->columns = s->r * s->s * s->group_channels;
     job->packed = !filters_lie(conv);
+    job->far = hc_values(conv->out) > FAR_BYTES / size;
     if (job->packed)
         job->w_step[0] = job->columns, job->w_step[1] = s->group_channels, job->w_step[2] = 1;
     else
@@ -175,9 +177,10 @@ static hc_conv_work work_of(hc_planes_job *job, const hc_convolution *conv) {
     const double lines = p->in_place ? 0 : (double)bands * (double)(p->channels * p->axis[0].of_phase);
     const double read = p->in_place ? 0 : (double)bands * (double)p->channels * (double)p->plane;
     const double slower = s->r * s->s > 1 ? 1.1 : 1;
-    const double apart = conv->window->stride[1] > 1 || conv->x->dtype != HC_F32 ? 8 : 1;
+    const bool halves = hc_dtype_size(conv->x->dtype) == 2; /* converted a register at a time */
+    const double apart = conv->window->stride[1] > 1 || (conv->x->dtype != HC_F32 && !halves) ? 8 : halves ? 2 : 1;
     return (hc_conv_work){.products = slower * blocks * (double)p->lanes * (double)job->filters * (double)job->columns,
-                          .values = (apart * read + (apart > 1 ? 0 : 100 * lines) + 2500 * (double)bands) *
+                          .values = (apart * read + (apart > 2 ? 0 : 100 * lines) + 2500 * (double)bands) *
                                     (double)job->parts,
                           .filters = job->packed ? kept : 0,
                           .bytes = (job->packed ? (int64_t)kept * size : 0) + n_threads * job->private_bytes};
@@ -311,7 +314,8 @@ static void multiply(const hc_planes_job *job, const hc_planes_band *band, int64
             for (int i = 0; i < n; i++)
                 block[i].c += filter * step;
             job->kernel->fn.planes_f32(job->conv->shape.r * job->conv->shape.s, tap, p->channels, p->plane, w,
-                                       job->w_step, filters, block, n, p->in_place, step, bias, job->conv->relu);
+                                       job->w_step, filters, block, n, p->in_place, step, job->far, bias,
+                                       job->conv->relu);
             continue;
         }
         const int n = wide_blocks_of(job, band, first, tile, block);
@@ -319,7 +323,7 @@ static void multiply(const hc_planes_job *job, const hc_planes_band *band, int64
             some = hc_min(PART, filters - f);
             job->kernel->fn.planes_f32(job->conv->shape.r * job->conv->shape.s, tap, p->channels, p->plane,
                                        w + f * job->w_step[0], job->w_step, some, block, n, false, BLOCKS * p->lanes,
-                                       bias ? bias + f : NULL, job->conv->relu);
+                                       false, bias ? bias + f : NULL, job->conv->relu);
             store_rows(job, band, first * p->lanes, n * p->lanes, filter + f, some, tile);
         }
     }

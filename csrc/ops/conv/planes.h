@@ -1,6 +1,6 @@
 /* Images whose planes lie one after the other (NCHW): which part of them is read at a time, and where. Adjacent pixels of
  * a row, or of a plane, are in lanes. A band is a rectangle of outputs of an image for one group: the pixels that it needs
- * are copied with their padding, unless none is needed and few filters read them. With a stride the pixels that a tap
+ * are copied with their padding, unless none is needed and few filters read them or channels do not meet in L1. With a stride the pixels that a tap
  * reads lie next to each other in the copy: its rows and columns are phases.
  */
 #ifndef HC_PLANES_H

@@ -5,7 +5,9 @@
 
 enum {
     BAND_BYTES = 256 << 10, /* stays in L2 with as many bytes of filters */
-    FEW_FILTERS = 12,       /* read pixels in place */
+    FEW_FILTERS = 12,       /* read pixels in place, wherever they lie */
+    PERIOD = 4096,          /* bytes between pixels that share a cache set of L1 */
+    WAYS = 4,               /* pixels of other channels that stay in a set, with neighbours of each */
 };
 
 static bool whole(int64_t bytes) { return bytes % (int64_t)sizeof(float) == 0; }
@@ -45,6 +47,14 @@ static void set_band(hc_planes *p, int64_t rows, int64_t columns) {
 /* n split into as few equal parts of at most `most` as possible. */
 static int64_t even(int64_t n, int64_t most) { return hc_ceil_div(n, hc_ceil_div(n, hc_max(most, 1))); }
 
+/* True if a pixel of each channel stays in L1 although the planes of the image are `step` bytes apart. */
+static bool spread(int64_t step, int64_t channels) {
+    int64_t apart = PERIOD; /* bytes between the places in L1 */
+    while (apart > HC_CACHE_LINE && step % apart)
+        apart /= 2;
+    return apart <= HC_CACHE_LINE || channels <= PERIOD / apart * WAYS;
+}
+
 void hc_planes_init(hc_planes *p, const hc_convolution *conv, int64_t lanes) {
     const hc_conv_shape *s = &conv->shape;
     const hc_window *window = conv->window;
@@ -72,7 +82,8 @@ void hc_planes_init(hc_planes *p, const hc_convolution *conv, int64_t lanes) {
     }
     p->follow = out->strides[2] == s->out_width * size;
     p->in_place = p->joined && x->dtype == HC_F32 && (uintptr_t)x->data % sizeof(float) == 0 && whole(x->strides[0]) &&
-                  whole(x->strides[1]) && s->filters / window->groups <= FEW_FILTERS;
+                  whole(x->strides[1]) &&
+                  (s->filters / window->groups <= FEW_FILTERS || spread(x->strides[1], s->group_channels));
     const int64_t fit = BAND_BYTES / size;
     int64_t rows = p->axis[0].answers, columns = p->axis[1].answers;
     set_band(p, rows, columns);

@@ -63,7 +63,9 @@ struct hc_tiles {
     hc_filter_panels filters;
     hc_pixels pixels;
     const hc_pixels *band;    /* pixels or codes: determines the outputs */
+    hc_pixels all;            /* all outputs as one band, which has no pixels */
     int64_t n_bands, at_hand; /* at_hand: a band, or -1 */
+    int64_t kept_tiles;       /* of the bands before this one */
     int64_t down, across;     /* tiles of the current band, of one image */
     int64_t group;            /* of channels */
     int64_t groups;           /* of mr tiles, of a task */

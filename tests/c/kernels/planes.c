@@ -40,11 +40,13 @@ static void planes_case(const hc_kernel *kernel, int64_t taps, int64_t channels,
                 wanted[f * ldc + b * lanes + i] = finishes && sum <= 0 ? 0.0f : sum;
             }
     }
-    kernel->fn.planes_f32(taps, tap, channels, plane, w, step, filters, block, blocks, some, ldc, bias, finishes);
+    const bool far = filters % 2;
+    kernel->fn.planes_f32(taps, tap, channels, plane, w, step, filters, block, blocks, some, ldc, far, bias, finishes);
     same("c", F32, got, wanted, values);
-    BENCH(
-        hc_planes_f32_scalar(taps, tap, channels, plane, w, step, filters, block, blocks, some, ldc, bias, finishes),
-        kernel->fn.planes_f32(taps, tap, channels, plane, w, step, filters, block, blocks, some, ldc, bias, finishes));
+    BENCH(hc_planes_f32_scalar(taps, tap, channels, plane, w, step, filters, block, blocks, some, ldc, far, bias,
+                               finishes),
+          kernel->fn.planes_f32(taps, tap, channels, plane, w, step, filters, block, blocks, some, ldc, far, bias,
+                                finishes));
 }
 
 void check_planes_f32(const hc_kernel *kernel) {

@@ -11,7 +11,7 @@ typedef struct {
     int64_t taps, channels, plane, filter, channel, ldc, tap_step;
     const int64_t *tap;
     const hc_plane_block *block;
-    bool relu;
+    bool far, relu;
 } call_of;
 
 /* `some`: the last block is not read past its end. */
@@ -24,6 +24,14 @@ INLINE void tile(const int filters, const int blocks, const bool some, const cal
 #pragma GCC unroll 8
         for (int b = 0; b < blocks; b++)
             sum[f][b] = lanes_of(0);
+    if (call->far) /* results that are not in a near cache arrive while they are computed */
+#pragma GCC unroll 8
+        for (int b = 0; b < blocks; b++) {
+            const float *to = block[b].c + first * call->ldc;
+#pragma GCC unroll 12
+            for (int f = 0; f < filters; f++, to += call->ldc)
+                __builtin_prefetch(to, 1);
+        }
     const int64_t last = block[blocks - 1].n, filter = call->filter, channel = call->channel, plane = call->plane;
     for (int64_t t = 0; t < call->taps; t++) {
         const float *x[MOST_BLOCKS];
@@ -116,14 +124,14 @@ HC_BLOCKS(8)
 #define HC_PLANES_F32(isa)                                                                                             \
     void hc_planes_f32_##isa(int64_t taps, const int64_t *tap, int64_t channels, int64_t plane, const float *w,        \
                              const int64_t *w_step, int64_t filters, const hc_plane_block *block, int blocks,          \
-                             bool some, int64_t ldc, const float *bias, bool relu) {                                   \
+                             bool some, int64_t ldc, bool far, const float *bias, bool relu) {                         \
         while (blocks > 0) {                                                                                           \
             const int n = blocks >= 8 && filters * 8 <= SUMS   ? 8                                                     \
                           : blocks >= 6 && filters * 6 <= SUMS ? 6                                                     \
                           : blocks >= 4 && filters * 4 <= SUMS ? 4                                                     \
                           : blocks >= 3                        ? 3                                                     \
                                                                : blocks;                                               \
-            const call_of call = {taps, channels, plane, w_step[0], w_step[2], ldc, w_step[1], tap, block, relu};      \
+            const call_of call = {taps, channels, plane, w_step[0], w_step[2], ldc, w_step[1], tap, block, far, relu}; \
             const bool ends = some && n == blocks && block[n - 1].n < LANES;                                           \
             (n == 8   ? blocks_8                                                                                       \
              : n == 6 ? blocks_6                                                                                       \

@@ -5,8 +5,8 @@
 
 void hc_planes_f32_scalar(int64_t taps, const int64_t *tap, int64_t channels, int64_t plane, const float *w,
                           const int64_t *w_step, int64_t filters, const hc_plane_block *block, int blocks, bool some,
-                          int64_t ldc, const float *bias, bool relu) {
-    (void)some;
+                          int64_t ldc, bool far, const float *bias, bool relu) {
+    (void)some, (void)far;
     for (int b = 0; b < blocks; b++)
         for (int64_t f = 0; f < filters; f++)
             for (int64_t i = 0; i < block[b].n; i++) {
