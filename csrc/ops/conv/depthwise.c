@@ -23,6 +23,8 @@
 enum { ANSWERS = 16, PART = 64, BESIDE = 8, MOST_ROWS = 9 };
 /* Rows of a filter and outputs of a row for which there are addresses of all pixels; bytes of these pixels in L1. */
 enum { MOST_LINES = 16, MOST_WIDTH = 2048, LINE_BYTES = 24 << 10 };
+/* Images and results that leave an L3 of 32 MiB from call to call; nearer ones are slower if they are fetched (Zen 5, 2026-12). */
+enum { FAR_BYTES = 36 << 20 };
 
 typedef struct {
     const hc_convolution *conv;
@@ -35,6 +37,7 @@ typedef struct {
     hc_depthwise_line_scaled_f32_fn *scaled_line; /* of `scaled` */
     int64_t line_columns;                         /* of pixels of all outputs of a row */
     int64_t rows;                                 /* rows of outputs per task */
+    bool far;                                     /* blocks read images in place, and from memory */
     hc_pixels pixels;
     int64_t filters, taps, run;
     int64_t beside;        /* number of filters next to each other in a panel */
@@ -72,6 +75,8 @@ static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv, b
     job->line_columns = in_lines ? (s->out_width - 1) * window->stride[1] + s->s : 0;
     job->rows = in_blocks ? job->block->mr : 1;
     hc_pixels_stage(&job->pixels, conv, job->rows);
+    job->far = in_blocks && !job->pixels.copies &&
+               hc_values(conv->x) + hc_values(conv->out) > FAR_BYTES / (int64_t)sizeof(float);
     job->filters = s->filters;
     job->taps = s->r * s->s;
     job->run = s->group_channels;
@@ -208,6 +213,7 @@ typedef struct {
     const char *line[MOST_ROWS];
     float *place; /* address of the first output of filter 0, or NULL if outputs are not contiguous */
     int64_t first, ld, place_row;
+    const char *below[MOST_ROWS]; /* the rows of pixels that only the next block needs, at column 0, or NULL */
     int down, rows;
 } hc_block_rows;
 
@@ -223,9 +229,24 @@ static hc_block_rows rows_of(const hc_depthwise_job *job, int64_t image, int64_t
                           .rows = (down - 1) * (int)window->stride[0] + 3};
     for (int i = 0; i < rows.rows; i++)
         rows.line[i] = h + i >= 0 && h + i < s->height ? (const char *)hc_pixel(pixels, image, h + i, 0) : NULL;
+    const int64_t next = h + rows.rows;
+    for (int i = 0; i < down * window->stride[0] && job->far; i++)
+        rows.below[i] = next + i < s->height ? (const char *)hc_pixel(pixels, image, next + i, 0) : NULL;
     if (steps[2] % size == 0)
         rows.place = hc_answers_at(pixels, rows.first, (int)hc_min(s->out_width, INT32_MAX), 0, &rows.ld);
     return rows;
+}
+
+/* Fetches the pixels below those of a block from memory: its rows are too many for the processor to see their order. */
+static void fetch_below(const hc_depthwise_job *job, const hc_block_rows *rows, int64_t q, int across) {
+    const hc_conv_shape *s = &job->conv->shape;
+    const int64_t stride = job->conv->window->stride[1], step = job->pixels.pixel_step;
+    const int64_t begin = hc_min(q * stride, s->width), end = hc_min((q + across) * stride, s->width);
+    const int64_t bytes = job->filters * (int64_t)sizeof(float);
+    for (int i = 0; i < rows->down * stride; i++)
+        for (int64_t w = begin; w < end && rows->below[i]; w++)
+            for (int64_t at = 0; at < bytes; at += HC_CACHE_LINE)
+                __builtin_prefetch(rows->below[i] + w * step + at, 0, 2);
 }
 
 /* Computes outputs from column q on, `across` of each row. */
@@ -272,6 +293,8 @@ static void blocks_task(void *context, int64_t task, int thread) {
         const hc_block_rows rows = rows_of(job, image, row, (int)down);
         for (int64_t q = 0, across; q < width; q += across) {
             across = power_of_2(hc_min(job->block->nr, width - q));
+            if (job->far)
+                fetch_below(job, &rows, q, (int)across);
             meet_block(job, &rows, q, (int)across, tile);
         }
     }
