@@ -1,5 +1,5 @@
 /* `direct` of integers: a tile is mr windows, read in place from padded codes (codes.h), times nr filters, exact in
- * int32, then one scaling. Without dilation the taps of a filter's row are one run of adjacent codes. A task is some
+ * int32, then one scaling. Filters of up to 16 bits are two limbs of 8, and each has a tile. Without dilation the taps of a filter's row are one run of adjacent codes. A task is some
  * windows times some blocks of filters; the panels of a block are multiplied by AT_ONCE windows while these are in L1.
  * Short runs would fill steps of 4 values badly, so whole lines of a window's codes are first copied next to each
  * other. Narrow groups are joined: several become one, with zeros in the channels of other groups, since a tile of 16
@@ -20,6 +20,7 @@ enum {
     LONGEST = 65536, /* the kernel's budget */
     AT_ONCE = 16,    /* windows, and filters of a block, as hc_write_answers needs them */
     BLOCK = 64,
+    MOST_NR = 32, /* of any kernel */
     TASK_WINDOWS = 96,
     TASKS = 4, /* at least this many per thread, so that threads end at the same time */
     LANES = 16,
@@ -38,7 +39,7 @@ typedef struct {
     int64_t group_filters, panels; /* of a group */
     int64_t taps, run, steps;      /* run: values of w; steps: all steps of 4 values */
     int64_t lines, line;           /* copies: number of lines, and of codes in each, that become one run; otherwise 0 */
-    bool ready;                    /* panels were packed before */
+    bool ready;                    /* panels were packed before; of one limb */
     bool far;                      /* outputs are not in L1 or L2 */
     hc_panels side;
     hc_kc kc;
@@ -47,11 +48,13 @@ typedef struct {
     int64_t parts, windows; /* tasks of the same windows; windows of a task */
 } hc_direct_codes_job;
 
-/* All panels, then init and scales. */
-static int64_t panels_bytes(const hc_direct_codes_job *job) {
-    const int64_t n = job->groups * job->panels;
-    return n * (job->side.limb_bytes + 2 * job->kernel->nr * 4);
+/* A panel with its scales and, of each limb, init. */
+static int64_t panel_bytes(const hc_direct_codes_job *job) {
+    return job->side.limbs * job->side.limb_bytes + (1 + job->side.limbs) * job->kernel->nr * 4;
 }
+
+/* All panels, then init and scales. */
+static int64_t panels_bytes(const hc_direct_codes_job *job) { return job->groups * job->panels * panel_bytes(job); }
 
 /* Whether each group has a plane of its own: for formats with groups, and if steps of 4 values would read codes of the
  * next group. */
@@ -81,20 +84,23 @@ static void joined_integers(const hc_source *source, hc_int_mode mode, int64_t f
     enum { SOME = 1024 };
     const hc_joined_filters *j = source->context;
     const int64_t channels = j->channels, wide = j->joined * channels, end = first_column + columns;
-    int8_t codes[SOME];
-    HC_ASSERT(channels <= LANES);
+    const int limbs = source->form[mode].n_limbs;
+    int8_t codes[2][SOME];
+    HC_ASSERT(channels <= LANES && limbs <= 2);
     for (int64_t row = first_row; row < first_row + rows; row++) {
-        int8_t *to = tile->limb[0] + (row - first_row) * tile->ld - first_column;
-        memset(to + first_column, 0, (size_t)columns);
+        const int64_t begin = (row - first_row) * tile->ld;
+        for (int l = 0; l < limbs; l++)
+            memset(tile->limb[l] + begin, 0, (size_t)columns);
         const int64_t own = row / (source->rows / j->joined) * channels;
         for (int64_t tap = first_column / wide, some; tap * wide < end; tap += some) {
             some = hc_min(SOME / channels, hc_ceil_div(end, wide) - tap);
-            const hc_int_tile part = {.limb = {codes}, .ld = SOME, .row_scale = tile->row_scale + (row - first_row)};
+            const hc_int_tile part = {
+                .limb = {codes[0], codes[1]}, .ld = SOME, .row_scale = tile->row_scale + (row - first_row)};
             j->filters.integers(&j->filters, mode, row, 1, tap * channels, some * channels, &part);
             for (int64_t t = 0; t < some; t++)
                 for (int64_t c = 0, at = (tap + t) * wide + own; c < channels; c++, at++)
-                    if (at >= first_column && at < end)
-                        to[at] = codes[t * channels + c];
+                    for (int l = 0; l < limbs && at >= first_column && at < end; l++)
+                        tile->limb[l][begin + at - first_column] = codes[l][t * channels + c];
         }
     }
 }
@@ -143,17 +149,20 @@ static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
     hc_joined_filters filters;
     const hc_source w = filters_of(job, 0, &filters);
     hc_panels_init(&job->side, HC_ORDER_FOLDED, conv->run, &w, true);
+    if (job->side.limbs > 2)
+        return "filters of more than two limbs";
+    if (job->side.limbs > 1 && columns > INT32_MAX / (128 * hc_most_of(&w, HC_INT_FOLDED)))
+        return "int32 does not hold the sums of a window";
     hc_panels_use_kernel(&job->side, kernel, conv->run);
     job->side.limb_bytes = hc_limb_bytes(&job->side, job->steps);
     const hc_kernel *gemm = hc_product_line(HC_ORDER_FOLDED, false, false, NULL, conv->run);
     const bool even = job->taps == 1 || job->run % 4 == 0; /* packed like products, whose last step alone is padded */
-    job->ready = even && gemm->nr == kernel->nr && gemm->form == kernel->form &&
+    job->ready = even && job->side.limbs == 1 && gemm->nr == kernel->nr && gemm->form == kernel->form &&
                  hc_prepacked_fits(w.prepacked, HC_ORDER_FOLDED, &w, gemm, 1);
     if (job->ready)
         hc_prepacked_panels(w.prepacked, 0, &job->side);
     int64_t bytes;
-    if (!hc_mul_size(job->groups * job->panels, job->side.limb_bytes + 2 * kernel->nr * 4, &bytes) ||
-        bytes > PANELS_BYTES)
+    if (!hc_mul_size(job->groups * job->panels, panel_bytes(job), &bytes) || bytes > PANELS_BYTES)
         return "its filters as panels take more than 40 MiB";
     if (!hc_codes_plan(&job->codes, conv, kernel->form, planes, 1))
         return "a row of windows takes more than 16 MiB";
@@ -168,14 +177,14 @@ static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
 
 const char *hc_conv_direct_codes_refuses(const hc_convolution *conv) {
     hc_direct_codes_job job;
-    const char *reason = hc_codes_refuse(conv, 1, false);
+    const char *reason = hc_codes_refuse(conv, 2, false);
     return reason ? reason : plan(&job, conv);
 }
 
 bool hc_conv_direct_codes_links(const hc_convolution *conv) {
     hc_direct_codes_job job;
     return !hc_conv_direct_codes_refuses(conv) && !plan(&job, conv) && job.codes.form == HC_PANEL_U8 &&
-           job.codes.planes == 1;
+           job.codes.planes == 1 && job.side.limbs == 1;
 }
 
 hc_conv_work hc_conv_direct_codes_work(const hc_convolution *conv) {
@@ -186,9 +195,10 @@ hc_conv_work hc_conv_direct_codes_work(const hc_convolution *conv) {
     const int64_t filled = hc_round_up(job.group_filters, LANES) * job.groups;
     /* copying a window of 3 lines takes 14 ns, of 7 lines 25 (3 to 16, 32 and 64 @ 224, stride 2, Zen 4, 2026-11) */
     const double copied = job.lines ? answers * (double)(job.groups * (18 + 10 * job.lines)) : 0;
-    return (hc_conv_work){.products = answers * (double)filled * (double)(job.taps * job.run),
+    const double limbs = job.side.limbs;
+    return (hc_conv_work){.products = limbs * answers * (double)filled * (double)(job.taps * job.run),
                           .values = answers * (double)s->filters + copied, /* that are scaled, and of windows */
-                          .filters = job.ready ? 0 : (double)s->filters * (double)(job.taps * job.run),
+                          .filters = job.ready ? 0 : limbs * (double)s->filters * (double)(job.taps * job.run),
                           .moved = hc_conv_moved_codes(conv, 0.48),
                           .bytes = (job.ready ? 0 : panels_bytes(&job)) + hc_codes_bytes(&job.codes)};
 }
@@ -201,13 +211,13 @@ static void pack_task(void *context, int64_t task, int thread) {
     hc_panels side = job->side;
     side.source = &w;
     side.compensation_s8 = NULL; /* it would sum by segments */
-    side.panels += task * side.limb_bytes;
+    side.panels += task * side.limbs * side.limb_bytes;
     side.row_scales += task * side.tile;
     hc_pack_panel(&side, &job->kc, panel * side.tile, 0, job->scratch + thread * hc_pack_scratch());
     const int32_t steps = (int32_t)job->steps;
-    if (job->side.compensation_s8)
-        job->side.compensation_s8(1, &steps, 1, (int8_t *)side.panels, side.tile, side.init_factor,
-                                  side.init + task * side.tile);
+    for (int l = 0; l < side.limbs && job->side.compensation_s8; l++)
+        job->side.compensation_s8(1, &steps, 1, (int8_t *)side.panels + l * side.limb_bytes, side.tile,
+                                  side.init_factor, side.init + (task * side.limbs + l) * side.tile);
 }
 
 /* Copies windows next to each other into `to`, each as one run; their addresses are in `copies`. A copied block may end
@@ -235,13 +245,29 @@ typedef struct {
     int64_t ld[TASK_WINDOWS];
 } hc_task_windows;
 
+/* The sums of n windows, at most AT_ONCE, times the filters of a panel: limbs are joined modulo 2^32. */
+static void sum_windows(const hc_direct_codes_job *job, int n, const void *const *rows, int64_t panel, int columns,
+                        int32_t *sums) {
+    static const int32_t zeros[BLOCK];
+    static const int64_t whole = 0;
+    const int mr = job->kernel->mr, nr = job->kernel->nr, limbs = job->side.limbs;
+    const int8_t *b = (const int8_t *)job->side.panels + panel * limbs * job->side.limb_bytes;
+    const int32_t *init = job->side.init ? job->side.init + panel * limbs * nr : NULL;
+    int32_t high[AT_ONCE * MOST_NR];
+    for (int l = 0; l < limbs; l++)
+        for (int i = 0; i < n; i += mr)
+            job->kernel->fn.direct_s8(job->taps, job->lines ? &whole : job->tap, hc_round_up(job->run, 4), rows + i,
+                                      b + l * job->side.limb_bytes, init ? init + l * nr : zeros, hc_min(mr, n - i),
+                                      columns, (l ? high : sums) + i * nr, nr);
+    for (int i = 0; i < n * nr && limbs > 1; i++)
+        sums[i] = (int32_t)((uint32_t)sums[i] + ((uint32_t)high[i] << 8));
+}
+
 /* Computes outputs first .. first + n of the band, n at most AT_ONCE, from index `at` on of the task's windows, for a
  * block of filters of a group. */
 static void multiply(const hc_direct_codes_job *job, const hc_task_windows *windows, const hc_link_rows *linked,
                      int64_t at, int64_t group, int64_t first, int n, int64_t column) {
-    static const int32_t zeros[BLOCK];
-    static const int64_t whole = 0;
-    const int mr = job->kernel->mr, nr = job->kernel->nr;
+    const int nr = job->kernel->nr;
     const int64_t columns = hc_min(BLOCK, job->group_filters - column), filter = group * job->group_filters + column;
     const int64_t from = group * job->panels + column / nr;
     const void *copied[AT_ONCE], *const *rows = windows->rows + at;
@@ -258,11 +284,7 @@ static void multiply(const hc_direct_codes_job *job, const hc_task_windows *wind
         hc_fetch_answers(place, n, columns, ld);
     for (int64_t j = 0; j < columns; j += nr) {
         const int64_t panel = from + j / nr;
-        const int8_t *b = (const int8_t *)job->side.panels + panel * job->side.limb_bytes;
-        const int32_t *init = job->side.init ? job->side.init + panel * nr : zeros;
-        for (int i = 0; i < n; i += mr)
-            job->kernel->fn.direct_s8(job->taps, job->lines ? &whole : job->tap, hc_round_up(job->run, 4), rows + i, b,
-                                      init, hc_min(mr, n - i), (int)hc_min(nr, columns - j), sums + i * nr, nr);
+        sum_windows(job, n, rows, panel, (int)hc_min(nr, columns - j), sums);
         if (job->conv->link) {
             hc_link_sums(&job->codes.answers, linked, n, filter + j, hc_min(nr, columns - j), sums, nr,
                          windows->scales[at], job->side.row_scales + panel * nr);
@@ -292,7 +314,7 @@ static void multiply_task(void *context, int64_t task, int thread) {
     const int64_t from = blocks * part / job->parts, end = blocks * (part + 1) / job->parts;
     /* If panels stay in L2, neighbouring outputs are computed one after the other, so that their memory is
      * contiguous. */
-    const int64_t beside = job->panels * job->side.limb_bytes <= L2_BYTES / 4 ? end - from : 1;
+    const int64_t beside = job->panels * panel_bytes(job) <= L2_BYTES / 4 ? end - from : 1;
     for (int64_t block = from; block < end; block += beside)
         for (int64_t i = 0; i < n; i += step) {
             const int some = (int)hc_min(step, n - i);
@@ -321,7 +343,7 @@ static bool prepare(hc_direct_codes_job *job) {
         return true;
     job->scratch = job->memory + scratch_at;
     job->side.panels = job->memory;
-    job->side.row_scales = (float *)(void *)(job->memory + n * job->side.limb_bytes);
+    job->side.row_scales = (float *)(void *)(job->memory + n * job->side.limbs * job->side.limb_bytes);
     job->side.init = job->side.compensation_s8 ? (int32_t *)(void *)(job->side.row_scales + n * nr) : NULL;
     job->kc.end = job->tap + taps;
     job->kc.segment_steps = (int32_t *)(void *)(job->kc.end + taps);
