@@ -342,7 +342,8 @@ static hc_work work(const hc_product *p, const hc_kernel *kernel, int passes, in
     hc_work work = is_packed ? (hc_work){0} : hc_decoding(p);
     work.products = m * n * (double)p->w->columns * passes;
     if (is_packed && has_few)
-        work.products *= 0.8; /* panels that were not written just before (Zen 4, 2026-12) */
+        work.products *=
+            p->order == HC_ORDER_GROUPED ? 0.65 : 0.8; /* panels that were not written just before (Zen 5) */
     work.values = hc_values_and_results(p, (double)p->x->rows, 4);
     return work;
 }
