@@ -30,9 +30,10 @@ from ..files.recipes import with_recipe
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.quantize import quantize
-from .onnx.cut import Cut, Network, Request
+from .onnx.cut import Cut, Network
 from .onnx.model import Refused, as_before_11, converted, evaluating, loaded, place_of, plain_opset
 from .onnx.reference import References, refuse_wrong
+from .onnx.segments import Request
 from .onnx.sessions import Sessions
 
 __all__ = ["OnnxNetwork", "run_onnx"]
@@ -46,6 +47,7 @@ Array = np.ndarray[Any, Any]
 Run = Callable[[dict[str, Array], Mapping[str, Any] | None, Any], list[Any]]
 OLDEST = 7  # the oldest opset that onnxruntime supports
 MODERN = 21
+CHAINED = "int8"  # activations whose convolutions are chains
 MAX_NAMED = 5  # operators in a message
 
 
@@ -152,7 +154,12 @@ class OnnxNetwork(Shown):
         Along what each is summed.
     hardware : str or None
         Path of the file, which tells `heterocompute.study` the layers for a machine.
+    chains : bool
+        Whether quantized convolutions one after the other are one call, with the same bits. The weights of such a call
+        become read-only.
     """
+
+    chains = True
 
     def __init__(self, model: Any, x: Any = None, labels: Any = None, batch: int = 64) -> None:
         self._batch = as_int(batch, "OnnxNetwork: batch", 1)
@@ -335,11 +342,23 @@ class OnnxNetwork(Shown):
         if lost:
             raise Refused(f"the weight {quoted(lost[0])} is lost in opset {plain_opset(proto)}")
 
+        rounded: list[Cut] = []  # with chains of convolutions
+
         def run(feeds: dict[str, Array], weights: Mapping[str, Any] | None, activations: Any) -> list[Any]:
             request = Request(self.weights if weights is None else weights, activations)
-            return [sessions.plain(one) for one in cut.run(dict(feeds), request)]
+            graph = cut
+            if weights is not None and str(activations) == CHAINED and sessions.fuses and self.chains:
+                if not rounded:
+                    other = Network(proto, self._folder, sessions, arrays=network.arrays, chains=True)
+                    found = Cut(proto.graph, other)
+                    rounded.append(found if found.has_chains() else cut)
+                graph = rounded[0]
+            return [sessions.plain(one) for one in graph.run(dict(feeds), request)]
 
         return run
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ways": {}}  # sessions and packed filters are made again
 
     def _reference(self) -> Run:
         import onnx  # optional

@@ -26,6 +26,8 @@ class Control:
         The values that the node and its graphs read.
     """
 
+    multiplies = True
+
     def __init__(self, around: Any, node: Any, graphs: list[Any], needs: list[str]) -> None:
         from onnx import helper  # optional
 

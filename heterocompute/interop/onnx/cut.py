@@ -10,9 +10,9 @@ way. Nodes that depend on constants only are part of each session that needs the
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,10 +28,12 @@ from ...files.containers.onnx_graph import (
     node_name,
     text_of,
 )
+from .chains import Chain, chained
 from .control import CONTROLS, Control
 from .model import array_of, plain_opset
-from .pointwise import FIRST, Pointwise, pieces
+from .pointwise import FIRST, pieces
 from .products import Product
+from .segments import Live, PointwiseSegment, Request, Segment, Step, Values, connected, reads
 
 Array = np.ndarray[Any, Any]
 # Operators that multiply, of any domain, and the operands that may be weights.
@@ -42,14 +44,6 @@ MULTIPLIED = {
     "MatMulIntegerToFloat": (0, 1), "MatMulNBits": (1,), "QGemm": (3,), "QLinearConv": (3,), "QLinearMatMul": (0, 3),
     "RNN": (1, 2),
 }  # fmt: skip
-Values = MutableMapping[str, Any]
-
-
-class Request(NamedTuple):
-    """The weights of one evaluation, and the rounding of the other operands."""
-
-    weights: Mapping[str, Any]
-    activations: Any
 
 
 @dataclass
@@ -72,77 +66,13 @@ class Network:
     axes: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)  # of constants that are multiplied
     arrays: dict[str, Array] = field(default_factory=dict)  # those that have been read
     others: list[str] = field(default_factory=list)  # operators that multiply by a weight, which we do not compute
+    chains: bool = False  # whether convolutions one after the other are one step
 
     def array(self, name: str) -> Array:
         """Return the values of a constant of the file."""
         if name not in self.arrays:
             self.arrays[name] = array_of(self.tensors[name], self.folder)
         return self.arrays[name]
-
-
-class Segment:
-    """Nodes that one session runs."""
-
-    def __init__(self, cut: Cut, nodes: list[Any]) -> None:
-        self._cut, self.nodes = cut, nodes
-        produced = {text_of(name) for node in nodes for name in node.output if name}
-        read = dict.fromkeys(name for node in nodes for name in reads(node))
-        self.inputs = [name for name in read if name not in produced and cut.fixed.get(name) is None]
-        self.outputs: list[str] = []  # values that other steps read: known after all steps are built
-        self.produced = produced
-        self._session: Any = None
-
-    def needs(self) -> list[str]:
-        return self.inputs
-
-    def run(self, values: Values, request: Request) -> None:
-        if not self.outputs:
-            return
-        feeds = {name: values[name] for name in self.inputs}
-        if self._session is None:
-            self._session = self._cut.session_of(self.nodes, feeds, self.outputs)
-        values.update(zip(self.outputs, self._session.run(self.outputs, feeds), strict=True))
-
-
-class PointwiseSegment(Segment):
-    """Nodes of operators on one value each, which the core runs if the values are float32."""
-
-    _made: Pointwise | None = None
-
-    def run(self, values: Values, request: Request) -> None:
-        if not self.outputs:
-            return
-        if self._made is None:
-            names = dict.fromkeys(name for node in self.nodes for name in reads(node))
-            fixed = [name for name in names if name not in self.produced and name not in self.inputs]
-            constants = {name: self._cut.value(name, {}) for name in fixed}
-            opset = plain_opset(self._cut.network.model)
-            self._made = Pointwise(self.nodes, self.inputs, self.outputs, constants, opset)
-        found = self._made.run(values)
-        if found is None:
-            super().run(values, request)
-        else:
-            values.update(found)
-
-
-class Step:
-    """One of our products among the steps of a graph."""
-
-    def __init__(self, cut: Cut, product: Product) -> None:
-        self._cut, self.product = cut, product
-        self.produced = {product.output}
-        self._needs = product.needs()
-
-    def needs(self) -> list[str]:
-        return self._needs
-
-    def run(self, values: Values, request: Request) -> None:
-        product = self.product
-        x, *rest = [self._cut.plain(self._cut.value(name, values)) for name in self._needs]
-        stored = request.weights.get(product.weight.name)
-        if stored is None:
-            stored = self._cut.network.array(product.weight.name)
-        values[product.output] = product.compute(x, rest[0] if rest else None, stored, request.activations)
 
 
 class Cut:
@@ -159,7 +89,7 @@ class Cut:
     """
 
     def __init__(self, graph: Any, network: Network, prefix: str = "", around: Cut | None = None) -> None:
-        self.network = network
+        self.network, self._is_inner = network, around is not None
         self.inputs = [text_of(one.name) for one in graph.input]
         self.outputs = [text_of(one.name) for one in graph.output]
         self.declared = {text_of(one.name): one for one in graph.output}
@@ -173,7 +103,7 @@ class Cut:
             self._hide(self.inputs)
         self.steps: list[Any] = []
         self._cut(graph, prefix)
-        self._connect()
+        self._dead = connected(self.steps, set(self.outputs))
 
     def run(self, values: Values, request: Request) -> list[Any]:
         """Return the outputs of the graph; `values` holds its inputs, and receives all computed values."""
@@ -239,8 +169,7 @@ class Cut:
         self.network.tensors[prefix + name] = tensor
 
     def _cut(self, graph: Any, prefix: str) -> None:
-        levels: dict[str, int] = {}
-        at: dict[int, tuple[list[Any], list[Any]]] = {}  # nodes of a session, and its successors
+        live: list[Live] = []
         for tensor in graph.initializer:
             self.fixed[text_of(tensor.name)] = tensor
         needed = self._used(graph)
@@ -255,22 +184,32 @@ class Cut:
             if self._is_fixed(node, names):
                 self.fixed.maps[0].update(dict.fromkeys(outputs, node))
                 continue
+            step = self._product(node) or self._control(node, node_name(prefix, node, place))
+            if step is None and self._multiplies(node):
+                self.network.others.append(f"{text_of(node.op_type)} {quoted(text_of(node.name) or outputs[0])}")
+            live.append(Live(node, step, names, outputs))
+            self._hide(outputs)
+        self.steps = self.steps_of(chained(self, live) if self.network.chains and not self._is_inner else live)
+
+    def steps_of(self, live: list[Live]) -> list[Any]:
+        """Return the steps of some nodes: sessions between products."""
+        levels: dict[str, int] = {}
+        at: dict[int, tuple[list[Any], list[Any]]] = {}  # nodes of a session, and its successors
+        for node, step, names, outputs in live:
             level = max((levels.get(name, 0) for name in names), default=0)
             session, after = at.setdefault(level, ([], []))
-            step = self._product(node) or self._control(node, node_name(prefix, node, place))
             if step is None:
                 session.append(node)
-                if self._multiplies(node):
-                    self.network.others.append(f"{text_of(node.op_type)} {quoted(text_of(node.name) or outputs[0])}")
             else:
                 after.append(step)
                 level += 1
             levels.update(dict.fromkeys(outputs, level))
-            self._hide(outputs)
+        steps: list[Any] = []
         for level in sorted(at):
             session, after = at[level]
-            self.steps += self._segments(session)
-            self.steps += after
+            steps += self._segments(session)
+            steps += after
+        return steps
 
     def _segments(self, nodes: list[Any]) -> list[Segment]:
         """Return the steps of the nodes between two products."""
@@ -343,37 +282,8 @@ class Cut:
             return None
         return CONTROLS[node.op_type](self, node, list(graphs.values()), reads(node))
 
+    def has_chains(self) -> bool:
+        return any(isinstance(step, Chain) for step in self.steps)
+
     def has_products(self) -> bool:
-        return any(not isinstance(step, Segment) for step in self.steps)
-
-    def _connect(self) -> None:
-        """Find the answers that each session must give, and the last use of each value."""
-        last: dict[str, int] = {}
-        for i, step in enumerate(self.steps):
-            last.update(dict.fromkeys(step.needs(), i))
-        kept = set(self.outputs)
-        for i, step in enumerate(self.steps):
-            if isinstance(step, Segment):
-                step.outputs = sorted(name for name in step.produced if name in kept or last.get(name, -1) > i)
-        produced = {name: i for i, step in enumerate(self.steps) for name in step.produced}
-        self._dead: list[list[str]] = [[] for _ in self.steps]
-        for name, i in produced.items():
-            if name not in kept:
-                self._dead[max(i, last.get(name, i))].append(name)
-
-
-def reads(node: Any) -> list[str]:
-    """Return the values that a node reads, including outer values that its subgraphs read."""
-    names = [text_of(name) for name in node.input if name]
-    for _, inner in inner_graphs(node, ""):
-        names += free(inner)
-    return list(dict.fromkeys(names))
-
-
-def free(graph: Any) -> Iterator[str]:
-    """Yield the values that a graph takes from enclosing graphs."""
-    known = {text_of(one.name) for one in (*graph.input, *graph.initializer)}
-    for node in graph.node:
-        yield from (name for name in reads(node) if name not in known)
-        known.update(text_of(name) for name in node.output)
-    yield from (text_of(one.name) for one in graph.output if text_of(one.name) not in known)
+        return any(step.multiplies for step in self.steps)
