@@ -84,7 +84,8 @@ class Builder:
         bias = product.inputs[2] if len(product.inputs) > 2 and product.inputs[2] else None
         if given.get("auto_pad", b"NOTSET") not in (b"", b"NOTSET") or len(given.get("pads") or (0,) * 4) != 4:
             return False
-        if any(len(given.get(key) or (1, 1)) != 2 for key in ("strides", "dilations")):
+        steps = [given.get(key) or (1, 1) for key in ("strides", "dilations")]
+        if any(len(pair) != 2 or min(pair) < 1 for pair in steps):
             return False
         if min(given.get("pads") or (0,)) < 0 or (bias is not None and self._cut.fixed.get(bias) is None):
             return False
