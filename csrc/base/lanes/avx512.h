@@ -35,6 +35,14 @@ static inline lanes lanes_nearest(lanes a) {
 }
 static inline lanes lanes_fma(lanes a, lanes b, lanes c) { return _mm512_fmadd_ps(a, b, c); }
 static inline lanes lanes_add_exact(lanes sum, lanes a, lanes b) { return _mm512_fmadd_ps(a, b, sum); }
+static inline lanes lanes_scaled(double by, lanes a) {
+    const __m512d every = _mm512_set1_pd(by);
+    const __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1));
+    const __m256 low = _mm512_cvtpd_ps(_mm512_mul_pd(every, _mm512_cvtps_pd(_mm512_castps512_ps256(a))));
+    const __m256 last = _mm512_cvtpd_ps(_mm512_mul_pd(every, _mm512_cvtps_pd(high)));
+    return _mm512_castpd_ps(
+        _mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(low)), _mm256_castps_pd(last), 1));
+}
 /* Lanes 0, 2, ... and lanes 1, 3, ... of a followed by b. */
 static inline lanes lanes_even(lanes a, lanes b) {
     const __m512i from = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);

@@ -10,8 +10,12 @@ static float output(const hc_plane *p, int64_t plane, int64_t i, int64_t q) {
         for (int s = 0; s < p->side; s++) {
             const int64_t h = i * p->stride + r - p->top, k = q * p->stride + s - p->left;
             const bool inside = h >= 0 && h < p->rows && k >= 0 && k < p->columns;
-            sum = fmaf(inside ? x[h * p->row_step + k] : 0.0f, w[r * p->side + s], sum);
+            const float pixel = inside ? x[h * p->row_step + k] : 0.0f, value = w[r * p->side + s];
+            sum = p->tap_scale ? fmaf(p->tap_scale[plane * p->w_step + r * p->side + s], pixel * value, sum)
+                               : fmaf(pixel, value, sum);
         }
+    if (p->scale)
+        sum = (float)(p->scale[plane] * (double)sum);
     if (p->bias)
         sum += p->bias[plane];
     return p->relu && sum <= 0 ? 0.0f : sum;
