@@ -43,6 +43,11 @@ static inline lanes lanes_scaled(double by, lanes a) {
     const float64x2_t low = vmulq_n_f64(vcvt_f64_f32(vget_low_f32(a)), by);
     return vcvt_high_f32_f64(vcvt_f32_f64(low), vmulq_n_f64(vcvt_high_f64_f32(a), by));
 }
+static inline lanes lanes_scaled_pair(double by, lanes a, lanes b) {
+    const float64x2_t low = vfmaq_n_f64(vcvt_f64_f32(vget_low_f32(b)), vcvt_f64_f32(vget_low_f32(a)), 256);
+    const float64x2_t high = vfmaq_n_f64(vcvt_high_f64_f32(b), vcvt_high_f64_f32(a), 256);
+    return vcvt_high_f32_f64(vcvt_f32_f64(vmulq_n_f64(low, by)), vmulq_n_f64(high, by));
+}
 /* Lanes 0, 2, ... and lanes 1, 3, ... of a followed by b. */
 static inline lanes lanes_even(lanes a, lanes b) { return vuzp1q_f32(a, b); }
 static inline lanes lanes_odd(lanes a, lanes b) { return vuzp2q_f32(a, b); }

@@ -148,7 +148,8 @@ static void plane_case(const hc_kernel *kernel, int side, int stride, int64_t ro
                       .w = floats(planes * taps, kind),
                       .bias = with_bias ? floats(planes, kind) : NULL,
                       .tap_scale = scaled == 2 ? floats(planes * taps, kind) : NULL,
-                      .scale = scaled == 1 ? scale : NULL,
+                      .scale = scaled == 1 || scaled == 3 ? scale : NULL,
+                      .high = scaled == 3 ? floats(planes * taps, kind) : NULL,
                       .c = got,
                       .planes = planes,
                       .x_step = x_step,
@@ -168,16 +169,18 @@ static void plane_case(const hc_kernel *kernel, int side, int stride, int64_t ro
     plane.work = floats(hc_plane_work(&plane, side, stride), kind);
     for (int64_t v = 0; v < planes * down * across; v++) {
         const int64_t number = v / across / down, i = v / across % down, q = v % across;
-        float sum = 0.0f;
+        float sum = 0.0f, high = 0.0f;
         for (int t = 0; t < taps; t++) {
             const int64_t h = i * stride + t / side - top, k = q * stride + t % side - left;
             const bool is_inside = h >= 0 && h < rows && k >= 0 && k < columns;
             const float pixel = is_inside ? plane.x[number * x_step + h * row_step + k] : 0.0f;
             const float value = plane.w[number * taps + t];
             sum = scaled == 2 ? fmaf(plane.tap_scale[number * taps + t], pixel * value, sum) : fmaf(pixel, value, sum);
+            if (scaled == 3)
+                high = fmaf(pixel, plane.high[number * taps + t], high);
         }
-        if (scaled == 1)
-            sum = (float)(scale[number] * (double)sum);
+        if (scaled == 1 || scaled == 3)
+            sum = (float)(scale[number] * (256 * (double)high + (double)sum));
         if (with_bias)
             sum += plane.bias[number];
         wanted[number * c_step + i * c_row + q] = relu && sum <= 0 ? 0.0f : sum;
@@ -210,11 +213,12 @@ static void plane_cases(const hc_kernel *kernel, int scaled) {
 }
 
 void check_plane_f32(const hc_kernel *kernel) {
-    for (int scaled = 0; scaled <= 2; scaled++)
+    for (int scaled = 0; scaled <= 3; scaled++)
         plane_cases(kernel, scaled);
     usual();
     plane_case(kernel, 3, 1, 28, 28, 1, 1, 28, 28, 8, 0, false, false, PLAIN, 0);
     plane_case(kernel, 5, 2, 28, 28, 2, 2, 14, 14, 8, 0, false, false, PLAIN, 0);
     plane_case(kernel, 3, 1, 28, 28, 1, 1, 28, 28, 8, 0, false, false, PLAIN, 1);
     plane_case(kernel, 3, 1, 28, 28, 1, 1, 28, 28, 8, 0, false, false, PLAIN, 2);
+    plane_case(kernel, 3, 1, 28, 28, 1, 1, 28, 28, 8, 0, false, false, PLAIN, 3);
 }

@@ -10,8 +10,8 @@
 #define HIDE(pointer) __asm__ volatile("" : "+r"(pointer))
 
 /* KEPT: the largest side of a filter whose values are in registers, which are 32. */
-/* What is summed: products; the same, and the sum has a scale; products with a scale each. */
-enum { PRODUCTS, SCALED_SUM, SCALED_TAPS };
+/* What is summed: products; the same, and the sum has a scale; products with a scale each; products of two limbs. */
+enum { PRODUCTS, SCALED_SUM, SCALED_TAPS, LIMBS };
 enum { MOST_SIDE = 7, MOST_DOWN = 8, MOST_ACROSS = 2, KEPT = LANES == 8 ? 0 : 3 };
 
 /* How a plane lies in `work`: floats from a row to the next, and from the even columns of a row to the odd ones; the first
@@ -112,18 +112,19 @@ INLINE void copy_plane(const int side, const int stride, const hc_plane *p, cons
 INLINE void block(const int kind, const int side, const int stride, const int down, const int across, const hc_plane *p,
                   const plane_place *place, int64_t number, const float *x, int64_t i, int64_t q, int64_t second) {
     const bool keeps = side <= KEPT;
-    lanes sum[MOST_DOWN][MOST_ACROSS], kept[9], kept_scale[9];
+    lanes sum[MOST_DOWN][MOST_ACROSS], upper[MOST_DOWN][MOST_ACROSS], kept[9], kept_other[9];
     const float *w = p->w + number * p->w_step;
-    const float *scale = kind == SCALED_TAPS ? p->tap_scale + number * p->w_step : NULL;
+    const bool both = kind == SCALED_TAPS || kind == LIMBS;
+    const float *other = both ? (kind == LIMBS ? p->high : p->tap_scale) + number * p->w_step : NULL;
     if (keeps)
 #pragma GCC unroll 9
         for (int t = 0; t < 9; t++)
-            kept[t] = lanes_of(w[t]), kept_scale[t] = lanes_of(kind == SCALED_TAPS ? scale[t] : 0);
+            kept[t] = lanes_of(w[t]), kept_other[t] = lanes_of(both ? other[t] : 0);
 #pragma GCC unroll 8
     for (int r = 0; r < down; r++)
 #pragma GCC unroll 2
         for (int b = 0; b < across; b++)
-            sum[r][b] = lanes_of(0);
+            sum[r][b] = lanes_of(0), upper[r][b] = lanes_of(0);
     x += i * stride * place->pitch + q;
 #pragma GCC unroll 32
     for (int h = 0; h < (down - 1) * stride + side; h++, x += place->pitch) {
@@ -132,8 +133,8 @@ INLINE void block(const int kind, const int side, const int stride, const int do
         for (int s = 0; s < side; s++) {
             if (!keeps)
                 HIDE(w); /* otherwise all values of the filter are kept, more than there are registers */
-            if (!keeps && kind == SCALED_TAPS)
-                HIDE(scale);
+            if (!keeps && both)
+                HIDE(other);
             const float *from = x + place->at[s];
             lanes pixels[MOST_ACROSS];
 #pragma GCC unroll 2
@@ -147,21 +148,24 @@ INLINE void block(const int kind, const int side, const int stride, const int do
                 if (r < 0 || r >= side)
                     continue;
                 const lanes value = keeps ? kept[r * 3 + s] : lanes_of(w[r * side + s]);
-                const lanes by = kind != SCALED_TAPS ? value
-                                 : keeps             ? kept_scale[r * 3 + s]
-                                                     : lanes_of(scale[r * side + s]);
+                const lanes by = !both ? value : keeps ? kept_other[r * 3 + s] : lanes_of(other[r * side + s]);
 #pragma GCC unroll 2
-                for (int b = 0; b < across; b++)
-                    sum[d][b] = lanes_fma(kind == SCALED_TAPS ? lanes_mul(pixels[b], value) : pixels[b], by, sum[d][b]);
+                for (int b = 0; b < across; b++) {
+                    if (kind == LIMBS)
+                        upper[d][b] = lanes_fma(pixels[b], by, upper[d][b]);
+                    sum[d][b] = kind == SCALED_TAPS ? lanes_fma(lanes_mul(pixels[b], value), by, sum[d][b])
+                                                    : lanes_fma(pixels[b], value, sum[d][b]);
+                }
             }
         }
     }
-    if (kind == SCALED_SUM) {
+    if (kind == SCALED_SUM || kind == LIMBS) {
 #pragma GCC unroll 8
         for (int d = 0; d < down; d++)
 #pragma GCC unroll 2
             for (int b = 0; b < across; b++)
-                sum[d][b] = lanes_scaled(p->scale[number], sum[d][b]);
+                sum[d][b] = kind == LIMBS ? lanes_scaled_pair(p->scale[number], upper[d][b], sum[d][b])
+                                          : lanes_scaled(p->scale[number], sum[d][b]);
     }
     if (p->bias || p->relu) {
         const lanes bias = lanes_of(p->bias ? p->bias[number] : -0.0f);
@@ -197,12 +201,13 @@ INLINE void plane(const int kind, const int side, const int stride, const hc_pla
                   int64_t number, const float *x) {
     enum { DOWN = MOST_DOWN / 2 };
     const int64_t last = p->across - LANES;
-    if (side <= KEPT || last <= 0) {
-        for (int64_t i = 0; i < p->down; i += MOST_DOWN) {
+    const int rows = kind == LIMBS ? DOWN : MOST_DOWN; /* as many sums */
+    if (kind == LIMBS || side <= KEPT || last <= 0) {
+        for (int64_t i = 0; i < p->down; i += rows) {
             int64_t q = 0;
             for (; q < last; q += LANES)
-                block(kind, side, stride, MOST_DOWN, 1, p, place, number, x, i, q, 0);
-            block(kind, side, stride, MOST_DOWN, 1, p, place, number, x, i, hc_max(last, 0), 0);
+                block(kind, side, stride, rows, 1, p, place, number, x, i, q, 0);
+            block(kind, side, stride, rows, 1, p, place, number, x, i, hc_max(last, 0), 0);
         }
         return;
     }
@@ -248,6 +253,9 @@ INLINE void planes(const int kind, const int side, const int stride, const hc_pl
 HC_CASES(PRODUCTS, products)
 HC_CASES(SCALED_SUM, scaled_sum)
 HC_CASES(SCALED_TAPS, scaled_taps)
+HC_CASES(LIMBS, limbs)
 
 #define HC_PLANE_F32(isa)                                                                                              \
-    void hc_plane_f32_##isa(const hc_plane *p) { (p->scale ? scaled_sum : p->tap_scale ? scaled_taps : products)(p); }
+    void hc_plane_f32_##isa(const hc_plane *p) {                                                                       \
+        (p->high ? limbs : p->scale ? scaled_sum : p->tap_scale ? scaled_taps : products)(p);                          \
+    }

@@ -1,7 +1,8 @@
 /* `planes` of filters of one channel with `activations`: planes of NCHW images by one filter each of 3, 5 or 7 a side, by
  * the kernel of floats. Pixels become floats a few planes at a time, and nothing is transposed:
  *
- *   order FOLDED    codes, and integer filters: sums below 2^24 are exact in float32; then one scaling in float64
+ *   order FOLDED    codes, and integer filters: sums below 2^24 are exact in float32; then one scaling in float64;
+ *                   filters of 16 bits have two sums, of their limbs
  *   order GROUPED   codes, and integer filters with a scale for each tap
  *   order ROUNDED   rounded values, and filters as floats: one fmaf chain
  *
@@ -30,7 +31,8 @@ typedef struct {
     hc_plane_tasks tasks;
     int64_t taps, filters, images, first; /* filters of a group; images at a time, the first at hand */
     int limbs;                            /* of a filter's codes; 0: floats */
-    float *w, *bias, *w_scale, *tap_scale, *scale;
+    bool apart;                           /* two limbs are summed each */
+    float *w, *high, *bias, *w_scale, *tap_scale, *scale;
     double *sum_scale; /* of the images at hand */
     uint32_t *largest;
     uint8_t *private_memory;
@@ -40,11 +42,15 @@ static hc_int_form form_of(const hc_convolution *conv) {
     return hc_integers_of(&conv->w->packed->format, conv->order == HC_CONV_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED);
 }
 
-/* True if no sum of magnitudes of products reaches 2^24. */
-static bool sums_are_exact(const hc_convolution *conv) {
+/* Limbs of filters whose sums of magnitudes of products stay below 2^24; 0 if there are none. */
+static int exact_limbs(const hc_convolution *conv) {
+    enum { LIMB = 256 }; /* magnitudes of a limb */
     hc_filters context;
     const hc_source w = hc_filter_source(conv, 0, 1, &context);
-    return conv->shape.r * conv->shape.s * HC_LINE_LARGEST * hc_most_of(&w, HC_INT_FOLDED) < EXACT;
+    const int64_t pixels = conv->shape.r * conv->shape.s * HC_LINE_LARGEST;
+    if (form_of(conv).n_limbs < 1 || form_of(conv).n_limbs > 2)
+        return 0;
+    return pixels * hc_most_of(&w, HC_INT_FOLDED) < EXACT ? 1 : pixels * LIMB < EXACT ? 2 : 0;
 }
 
 const char *hc_conv_plane_codes_refuses(const hc_convolution *conv) {
@@ -61,10 +67,10 @@ const char *hc_conv_plane_codes_refuses(const hc_convolution *conv) {
         return "filters as floats take more than 12 MiB";
     if (conv->order == HC_CONV_ROUNDED)
         return w && w->m > 0 ? "zeros of a pattern are skipped in panels" : NULL;
-    const int limbs = form_of(conv).n_limbs;
     if (conv->order == HC_CONV_GROUPED)
-        return w->group == 0 || limbs != 1 ? "codes are of more than 8 bits, or a filter has one scale" : NULL;
-    return limbs < 1 || limbs > 2 || !sums_are_exact(conv) ? "sums of integers reach 2^24" : NULL;
+        return w->group == 0 || form_of(conv).n_limbs != 1 ? "codes are of more than 8 bits, or a filter has one scale"
+                                                           : NULL;
+    return exact_limbs(conv) ? NULL : "filters have no integers of 16 bits whose sums are below 2^24";
 }
 
 static void plan(hc_plane_codes_job *job, const hc_convolution *conv) {
@@ -72,6 +78,7 @@ static void plan(hc_plane_codes_job *job, const hc_convolution *conv) {
     *job = (hc_plane_codes_job){.conv = conv, .taps = s->r * s->s, .filters = s->filters / conv->window->groups};
     hc_plane_plan(conv, true, &job->tasks);
     job->limbs = conv->order == HC_CONV_ROUNDED ? 0 : form_of(conv).n_limbs;
+    job->apart = conv->order == HC_CONV_FOLDED && exact_limbs(conv) == 2;
     const int64_t image = hc_max(1, s->channels * s->height * s->width) * (int64_t)sizeof(float);
     job->images = conv->order == HC_CONV_GROUPED ? 1 : hc_max(1, hc_min(s->n, IMAGE_BYTES / image));
 }
@@ -80,7 +87,8 @@ static void plan(hc_plane_codes_job *job, const hc_convolution *conv) {
 static int64_t shared_floats(const hc_plane_codes_job *job) {
     const hc_conv_shape *s = &job->conv->shape;
     const bool grouped = job->conv->order == HC_CONV_GROUPED;
-    return 2 * job->images * s->filters + (grouped ? 3 : 1) * s->filters * job->taps + 2 * s->filters +
+    const int64_t arrays = grouped ? 3 : job->apart ? 2 : 1;
+    return 2 * job->images * s->filters + arrays * s->filters * job->taps + 2 * s->filters +
            job->images * (1 + s->height);
 }
 
@@ -93,6 +101,23 @@ static int64_t private_bytes(const hc_plane_codes_job *job) {
     return hc_max(job->tasks.private_bytes, code_bytes(job));
 }
 
+/* How many times longer a product takes than one of floats. A scale, and a second limb, take another instruction, and limbs
+ * have half as many rows at a time. The plan expects `depthwise` to take up to four times its time, and narrow rows leave
+ * lanes empty, so some cases are counted as longer (21 layers of 16 to 1152 planes of 5 x 5 to 112 x 112, Zen 5, AVX-512
+ * and AVX2, 2026-12). */
+static double slower(const hc_plane_codes_job *job, int64_t lanes) {
+    const hc_convolution *conv = job->conv;
+    const hc_conv_shape *s = &conv->shape;
+    const bool narrow = s->out_width <= lanes, wide = s->r > 3, grouped = conv->order == HC_CONV_GROUPED;
+    const bool bytes =
+        conv->order == HC_CONV_FOLDED && job->limbs == 1 && HC_BEST(depthwise_wide_s8, conv->run)->fn.depthwise_wide_s8;
+    if (grouped || job->apart)
+        return (grouped ? 2 : 2.6) * (wide && (narrow || (job->apart && lanes < 16)) ? 2.5 : 1);
+    if (narrow && wide && conv->window->stride[0] == 2 && (bytes || conv->order == HC_CONV_ROUNDED))
+        return 5;
+    return bytes && 2 * s->out_width <= lanes ? 3 : 1;
+}
+
 hc_conv_work hc_conv_plane_codes_work(const hc_convolution *conv) {
     hc_plane_codes_job job;
     plan(&job, conv);
@@ -102,7 +127,7 @@ hc_conv_work hc_conv_plane_codes_work(const hc_convolution *conv) {
     const double images = (double)s->n * (double)s->channels * (double)(s->height * s->width);
     const double outputs = (double)s->n * (double)s->filters * (double)(s->out_height * s->out_width);
     /* x is read twice and copied as codes: 0.1 ns a value; a sum that is scaled: 0.05 ns (Zen 5, 2026-12) */
-    work.products *= conv->order == HC_CONV_GROUPED ? 2 : 1;
+    work.products *= slower(&job, lanes);
     work.values += 2 * images + (conv->order == HC_CONV_FOLDED ? 1 : 0) * outputs;
     work.of_floats = true;
     work.bytes = shared_floats(&job) * (int64_t)sizeof(float) + conv->run->n_threads * private_bytes(&job);
@@ -128,7 +153,11 @@ static void filters_task(void *context, int64_t task, int thread) {
                               .groups_ld = taps,
                               .row_scale = folded ? job->w_scale + first : NULL};
     w.integers(&w, folded ? HC_INT_FOLDED : HC_INT_GROUPED, 0, n, 0, taps, &tile);
-    for (int64_t i = 0; i < n * taps; i++)
+    for (int64_t i = 0; i < n * taps && job->apart; i++)
+        job->high[first * taps + i] = (float)high[i];
+    for (int64_t i = 0; i < n * taps && job->apart; i++)
+        to[i] = (float)(uint8_t)codes[i];
+    for (int64_t i = 0; i < n * taps && !job->apart; i++)
         to[i] = (float)(job->limbs > 1 ? high[i] * 256 + (uint8_t)codes[i] : codes[i]);
 }
 
@@ -171,6 +200,7 @@ static void each_task(void *context, int64_t task, int thread) {
     plane.w_step = job->taps;
     plane.bias = conv->bias ? job->bias + filter : NULL;
     plane.scale = conv->order == HC_CONV_FOLDED ? job->sum_scale + image * s->filters + filter : NULL;
+    plane.high = job->apart ? job->high + filter * job->taps : NULL;
     plane.tap_scale = conv->order == HC_CONV_GROUPED ? job->tap_scale + (s->filters + filter) * job->taps : NULL;
     plane.c = (float *)(void *)((char *)out->data + number * out->strides[0] + filter * out->strides[1] +
                                 row * out->strides[2]);
@@ -209,7 +239,8 @@ hc_status hc_conv_plane_codes_run(const hc_convolution *conv, hc_error *error) {
     job.sum_scale = (double *)(void *)memory;
     job.w = (float *)(void *)(job.sum_scale + job.images * s->filters);
     job.tap_scale = job.w + s->filters * job.taps;
-    job.w_scale = job.tap_scale + (grouped ? 2 * s->filters * job.taps : 0);
+    job.high = job.w + s->filters * job.taps;
+    job.w_scale = job.tap_scale + (grouped ? 2 : job.apart ? 1 : 0) * s->filters * job.taps;
     job.bias = job.w_scale + s->filters;
     job.scale = job.bias + s->filters;
     job.largest = (uint32_t *)(void *)(job.scale + job.images);
