@@ -167,13 +167,17 @@ static void round_planes(const hc_convolution *conv, const char *from, int64_t p
     const int64_t line = conv->x->strides[2], width = conv->shape.width, size = sizeof(float);
     const bool rounded = conv->order == HC_CONV_ROUNDED, follow = line == width * size || rows == 1;
     const bool all = follow && step == rows * width * size;
-    const int64_t count = all ? planes * rows * width : follow ? rows * width : width;
+    const int64_t n = planes * rows * width, count = all ? n : rows * width;
     hc_codes_s8_fn *codes = HC_PICK(codes_s8, conv->run);
     float *at = to;
-    for (int64_t i = 0; i < (all ? 1 : planes); i++)
-        for (int64_t h = 0; h < (follow ? 1 : rows); h++, at += count)
-            codes((const float *)(const void *)(from + i * step + (first + h) * line), count, scale,
-                  rounded ? HC_CODES_ROUNDED : HC_PANEL_F32, at);
+    for (int64_t i = 0; i < (all ? 1 : planes) && follow; i++, at += count)
+        codes((const float *)(const void *)(from + i * step + first * line), count, scale,
+              rounded ? HC_CODES_ROUNDED : HC_PANEL_F32, at);
+    for (int64_t i = 0; i < planes && !follow; i++) /* short rows come next to each other first */
+        for (int64_t h = 0; h < rows; h++, at += width)
+            memcpy(at, from + i * step + (first + h) * line, (size_t)(width * size));
+    if (!follow)
+        codes(to, n, scale, rounded ? HC_CODES_ROUNDED : HC_PANEL_F32, to);
     if (rounded &&
         scale > FLT_MAX / (2 * HC_LINE_LARGEST)) /* the largest code may decode to infinity, which saturates */
         for (; to < at; to++)
