@@ -32,6 +32,20 @@ static inline lanes lanes_trunc(lanes a) { return _mm256_cvtepi32_ps(_mm256_cvtt
 static inline lanes lanes_nearest(lanes a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 static inline lanes lanes_fma(lanes a, lanes b, lanes c) { return _mm256_fmadd_ps(a, b, c); }
 static inline lanes lanes_add_exact(lanes sum, lanes a, lanes b) { return _mm256_fmadd_ps(a, b, sum); }
+static inline lanes lanes_scaled(double by, lanes a) {
+    const __m256d every = _mm256_set1_pd(by);
+    const __m256d low = _mm256_mul_pd(every, _mm256_cvtps_pd(_mm256_castps256_ps128(a)));
+    const __m256d high = _mm256_mul_pd(every, _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)));
+    return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low));
+}
+static inline __m128 pair_half(double by, __m128 a, __m128 b) {
+    const __m256d sum = _mm256_fmadd_pd(_mm256_cvtps_pd(a), _mm256_set1_pd(256), _mm256_cvtps_pd(b));
+    return _mm256_cvtpd_ps(_mm256_mul_pd(_mm256_set1_pd(by), sum));
+}
+static inline lanes lanes_scaled_pair(double by, lanes a, lanes b) {
+    const __m128 low = pair_half(by, _mm256_castps256_ps128(a), _mm256_castps256_ps128(b));
+    return _mm256_set_m128(pair_half(by, _mm256_extractf128_ps(a, 1), _mm256_extractf128_ps(b, 1)), low);
+}
 /* Lanes 0, 2, ... and lanes 1, 3, ... of a followed by b. */
 static inline lanes lanes_even(lanes a, lanes b) {
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88)), 0xd8));

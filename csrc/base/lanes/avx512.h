@@ -35,6 +35,25 @@ static inline lanes lanes_nearest(lanes a) {
 }
 static inline lanes lanes_fma(lanes a, lanes b, lanes c) { return _mm512_fmadd_ps(a, b, c); }
 static inline lanes lanes_add_exact(lanes sum, lanes a, lanes b) { return _mm512_fmadd_ps(a, b, sum); }
+static inline lanes lanes_scaled(double by, lanes a) {
+    const __m512d every = _mm512_set1_pd(by);
+    const __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1));
+    const __m256 low = _mm512_cvtpd_ps(_mm512_mul_pd(every, _mm512_cvtps_pd(_mm512_castps512_ps256(a))));
+    const __m256 last = _mm512_cvtpd_ps(_mm512_mul_pd(every, _mm512_cvtps_pd(high)));
+    return _mm512_castpd_ps(
+        _mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(low)), _mm256_castps_pd(last), 1));
+}
+static inline __m256 pair_half(double by, __m256 a, __m256 b) {
+    const __m512d sum = _mm512_fmadd_pd(_mm512_cvtps_pd(a), _mm512_set1_pd(256), _mm512_cvtps_pd(b));
+    return _mm512_cvtpd_ps(_mm512_mul_pd(_mm512_set1_pd(by), sum));
+}
+static inline __m256 upper_half(lanes a) { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1)); }
+static inline lanes lanes_scaled_pair(double by, lanes a, lanes b) {
+    const __m256 low = pair_half(by, _mm512_castps512_ps256(a), _mm512_castps512_ps256(b));
+    const __m256 high = pair_half(by, upper_half(a), upper_half(b));
+    return _mm512_castpd_ps(
+        _mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(low)), _mm256_castps_pd(high), 1));
+}
 /* Lanes 0, 2, ... and lanes 1, 3, ... of a followed by b. */
 static inline lanes lanes_even(lanes a, lanes b) {
     const __m512i from = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);

@@ -39,6 +39,15 @@ static inline lanes lanes_trunc(lanes a) { return vcvtq_f32_s32(vcvtq_s32_f32(a)
 static inline lanes lanes_nearest(lanes a) { return vrndnq_f32(a); }
 static inline lanes lanes_fma(lanes a, lanes b, lanes c) { return vfmaq_f32(c, a, b); }
 static inline lanes lanes_add_exact(lanes sum, lanes a, lanes b) { return vfmaq_f32(sum, a, b); }
+static inline lanes lanes_scaled(double by, lanes a) {
+    const float64x2_t low = vmulq_n_f64(vcvt_f64_f32(vget_low_f32(a)), by);
+    return vcvt_high_f32_f64(vcvt_f32_f64(low), vmulq_n_f64(vcvt_high_f64_f32(a), by));
+}
+static inline lanes lanes_scaled_pair(double by, lanes a, lanes b) {
+    const float64x2_t low = vfmaq_n_f64(vcvt_f64_f32(vget_low_f32(b)), vcvt_f64_f32(vget_low_f32(a)), 256);
+    const float64x2_t high = vfmaq_n_f64(vcvt_high_f64_f32(b), vcvt_high_f64_f32(a), 256);
+    return vcvt_high_f32_f64(vcvt_f32_f64(vmulq_n_f64(low, by)), vmulq_n_f64(high, by));
+}
 /* Lanes 0, 2, ... and lanes 1, 3, ... of a followed by b. */
 static inline lanes lanes_even(lanes a, lanes b) { return vuzp1q_f32(a, b); }
 static inline lanes lanes_odd(lanes a, lanes b) { return vuzp2q_f32(a, b); }

@@ -39,6 +39,12 @@ static inline lanes lanes_nearest(lanes a) { return (a + 0x1.8p23f) - 0x1.8p23f;
 static inline lanes lanes_fma(lanes a, lanes b, lanes c) { return fmaf(a, b, c); } /* a b + c */
 /* sum + a b; product and sum are exact. */
 static inline lanes lanes_add_exact(lanes sum, lanes a, lanes b) { return sum + a * b; }
+/* float32 of a double times a, the product in float64. */
+static inline lanes lanes_scaled(double by, lanes a) { return (float)(by * (double)a); }
+/* The same of 256 a + b, which is exact in float64. */
+static inline lanes lanes_scaled_pair(double by, lanes a, lanes b) {
+    return (float)(by * (256 * (double)a + (double)b));
+}
 /* Lanes 0, 2, ... and lanes 1, 3, ... of a followed by b. */
 static inline lanes lanes_even(lanes a, lanes b) { return (void)b, a; }
 static inline lanes lanes_odd(lanes a, lanes b) { return (void)a, b; }

@@ -115,9 +115,13 @@ typedef void hc_planes_f32_fn(int64_t taps, const int64_t *tap, int64_t channels
 /* plane_f32:  for i < planes c[i * c_step + p * c_row + q] = fmaf chain from +0 over taps (r, s) ascending of pixel (p * stride
  * + r - top, q * stride + s - left) * w[i * w_step + r * side + s], for p < down and q < across. Pixel (h, k) is x[i * x_step
  * + h * row_step + k], and 0 outside of rows x columns; left is not negative. Then bias[i] is added unless bias is NULL; relu:
- * values not above 0 become +0, NaN stays. side 3, 5 or 7, stride 1 or 2. `work` has hc_plane_work floats. */
+ * values not above 0 become +0, NaN stays. side 3, 5 or 7, stride 1 or 2. `work` has hc_plane_work floats. Unless scale is
+ * NULL, c is first float32(scale[i] * c), the product in float64. Unless tap_scale is
+ * NULL, the chain is fmaf(tap_scale[i * w_step + t], pixel * w, sum) instead. Unless high is NULL, c is float32(scale[i] *
+ * (256 * h + c)) with h the chain of values high[i * w_step + t]; there is a scale then, and no tap_scale. */
 typedef struct {
-    const float *x, *w, *bias;
+    const float *x, *w, *bias, *tap_scale, *high;
+    const double *scale;
     float *c, *work;
     int64_t planes, x_step, w_step, c_step, row_step, rows, columns, top, left, c_row, down, across;
     int side, stride;

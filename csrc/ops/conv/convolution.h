@@ -64,9 +64,10 @@ typedef struct {
     /* values that are read or written across the layout of x or of the result; only the choice among algorithms of the
      * same bits regards them */
     double moved;
-    double shared; /* likewise: products whose pixels are loaded once for several outputs */
-    bool is_rows;  /* a matmul of packed rows: only the products count */
-    int64_t bytes; /* of working memory */
+    double shared;  /* likewise: products whose pixels are loaded once for several outputs */
+    bool of_floats; /* by kernels of floats: the costs are those of `planes` of floats */
+    bool is_rows;   /* a matmul of packed rows: only the products count */
+    int64_t bytes;  /* of working memory */
 } hc_conv_work;
 
 typedef enum {

@@ -79,8 +79,8 @@ void hc_algorithm_costs(uint32_t isa, hc_algorithm_number number, double costs[H
 }
 
 double hc_conv_seconds(uint32_t isa, hc_algorithm_number number, const hc_conv_work *work) {
-    const bool is_float = number <= HC_ALGORITHM_FLOATS_fft;
-    const hc_conv_cost *ns = cost_at_hand(isa, number);
+    const bool is_float = number <= HC_ALGORITHM_FLOATS_fft || work->of_floats;
+    const hc_conv_cost *ns = work->of_floats ? &FLOATS[HC_ALGORITHM_FLOATS_planes] : cost_at_hand(isa, number);
     if (ns->call == 0) /* not measured: used only if it is forced or the only algorithm */
         return 1e6;
     if (work->is_rows)

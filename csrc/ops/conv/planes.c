@@ -33,8 +33,7 @@ typedef struct {
     const hc_kernel *kernel;
     /* one channel and a filter of 3, 5 or 7 a side: outputs of some planes, or of rows of one, are computed by hc_plane_f32 */
     hc_plane_f32_fn *each;
-    int64_t rows, together;
-    int64_t converted_at; /* in private memory, pixels of other types than float32 */
+    hc_plane_tasks tasks;
     hc_planes planes;
     int64_t filters, columns; /* of a group */
     int64_t parts;            /* tasks of a band, each some of its filters */
@@ -63,8 +62,7 @@ static bool filters_lie(const hc_convolution *conv) {
             (s->group_channels > 1 || s->s == 1 || w->strides[3] == (int64_t)sizeof(float)));
 }
 
-/* The arguments of hc_plane_f32 for rows [row, row + down) of outputs, but for addresses and a number of planes. */
-static hc_plane plane_of(const hc_convolution *conv, int64_t row, int64_t down) {
+hc_plane hc_plane_of(const hc_convolution *conv, int64_t row, int64_t down) {
     const hc_conv_shape *s = &conv->shape;
     const hc_window *window = conv->window;
     return (hc_plane){.row_step = conv->x->strides[2] / (int64_t)sizeof(float),
@@ -81,12 +79,11 @@ static hc_plane plane_of(const hc_convolution *conv, int64_t row, int64_t down) 
 }
 
 static int64_t plane_work(const hc_convolution *conv, int64_t down) {
-    const hc_plane plane = plane_of(conv, 0, down);
+    const hc_plane plane = hc_plane_of(conv, 0, down);
     return hc_plane_work(&plane, plane.side, plane.stride);
 }
 
-/* The rows of the image that rows [row, row + down) of outputs need. */
-static int64_t rows_of(const hc_convolution *conv, int64_t row, int64_t down, int64_t *n) {
+int64_t hc_plane_rows(const hc_convolution *conv, int64_t row, int64_t down, int64_t *n) {
     const hc_window *window = conv->window;
     const int64_t begin = row * window->stride[0] - window->pad_before[0];
     const int64_t first = hc_max(0, hc_min(begin, conv->shape.height));
@@ -94,14 +91,13 @@ static int64_t rows_of(const hc_convolution *conv, int64_t row, int64_t down, in
     return first;
 }
 
-/* True if plane_f32 computes these filters: sets the rows of outputs and the planes of a call, whose pixels are in L1. */
-static bool each_plane(hc_planes_job *job) {
+bool hc_plane_plan(const hc_convolution *conv, bool converts, hc_plane_tasks *tasks) {
     enum { FLOATS = 9 << 10, MOST = 1 << 19, DOWN = 8, TOGETHER_MOST = 64, TASKS = 4, CONVERTED = 16 << 10 };
-    const hc_convolution *conv = job->conv;
     const hc_conv_shape *s = &conv->shape;
     const hc_window *window = conv->window;
     const hc_view *x = conv->x;
     const int side = (int)s->r;
+    const int64_t filters = s->filters / conv->window->groups, size = sizeof(float);
     const bool floats = x->dtype == HC_F32;
     if (s->group_channels != 1 || s->r != s->s || (side != 3 && side != 5 && side != 7) || window->stride[0] > 2 ||
         window->stride[1] != window->stride[0] || window->dilation[0] != 1 || window->dilation[1] != 1 ||
@@ -109,24 +105,39 @@ static bool each_plane(hc_planes_job *job) {
         (floats && ((uintptr_t)x->data % sizeof(float) || !whole(x->strides[0]) || !whole(x->strides[1]) ||
                     !whole(x->strides[2]))))
         return false;
-    job->rows = s->out_height;
-    while (job->rows > DOWN && plane_work(conv, job->rows) > FLOATS)
-        job->rows = hc_round_up(job->rows / 2, DOWN);
-    const int64_t work = plane_work(conv, job->rows);
+    tasks->rows = s->out_height;
+    while (tasks->rows > DOWN && plane_work(conv, tasks->rows) > FLOATS)
+        tasks->rows = hc_round_up(tasks->rows / 2, DOWN);
+    const int64_t work = plane_work(conv, tasks->rows);
     int64_t needed; /* rows of an image */
-    rows_of(conv, 0, job->rows, &needed);
+    hc_plane_rows(conv, 0, tasks->rows, &needed);
     const int64_t pixels = hc_min(s->height, needed + window->pad_before[0]) * s->width;
     const int64_t planes = s->n * s->filters / TASKS / conv->run->n_threads;
-    job->together = job->rows < s->out_height ? 1 : hc_max(1, hc_min(TOGETHER_MOST, planes));
-    if (!floats)
-        job->together = hc_max(1, hc_min(job->together, CONVERTED / hc_max(pixels, 1)));
-    if (job->filters > 1) /* of a plane */
-        job->together = hc_min(job->together, job->filters);
-    job->converted_at = hc_round_up(work * (int64_t)sizeof(float), HC_CACHE_LINE);
-    job->private_bytes = job->converted_at;
-    if (!floats)
-        job->private_bytes += hc_round_up(job->together * pixels * (int64_t)sizeof(float), HC_CACHE_LINE);
-    return work <= MOST && (floats || pixels <= MOST);
+    tasks->together = tasks->rows < s->out_height ? 1 : hc_max(1, hc_min(TOGETHER_MOST, planes));
+    if (converts)
+        tasks->together = hc_max(1, hc_min(tasks->together, CONVERTED / hc_max(pixels, 1)));
+    if (filters > 1) /* of a plane */
+        tasks->together = hc_min(tasks->together, filters);
+    tasks->converted_at = hc_round_up(work * size, HC_CACHE_LINE);
+    tasks->private_bytes = tasks->converted_at;
+    if (converts)
+        tasks->private_bytes += hc_round_up(tasks->together * pixels * size, HC_CACHE_LINE);
+    return work <= MOST && (!converts || pixels <= MOST);
+}
+
+hc_conv_work hc_plane_counts(const hc_convolution *conv, int64_t lanes) {
+    enum { DOWN = 8, WIDE = 7 };
+    const hc_conv_shape *s = &conv->shape;
+    const double planes = (double)s->n * (double)s->filters;
+    const double outputs = planes * (double)(hc_round_up(s->out_height, DOWN) * hc_round_up(s->out_width, lanes));
+    /* Outputs of whole blocks: 0.028 ns a product, or 0.022 of 7 x 7, and 0.28 ns to split rows for stride 2. Rows of
+     * one register: as many times longer than that as `depthwise` takes longer than the plan expects, since the two
+     * are compared (232 to 1152 planes of 7 x 7 and 14 x 14, Zen 4, AVX-512 and AVX2, 2026-11). */
+    const bool narrow = s->out_width <= lanes;
+    const double slower = !narrow ? 1 : lanes >= 16 ? 1.45 : 2;
+    const double product = narrow ? 1.3 * slower : s->r == WIDE ? 1.4 : 1.77;
+    const double half = conv->window->stride[0] == 2 ? (!narrow ? 3.4 : lanes >= 16 ? 2.9 : 6) * outputs : 0;
+    return (hc_conv_work){.products = product * outputs * (double)(s->r * s->s), .values = half + 60 * slower * planes};
 }
 
 static hc_conv_work work_of(hc_planes_job *job, const hc_convolution *conv) {
@@ -147,23 +158,15 @@ static hc_conv_work work_of(hc_planes_job *job, const hc_convolution *conv) {
         job->w_step[2] = w->strides[1] / size;
     job->w = w && !job->packed ? w->data : NULL;
     job->at_once = hc_max(FEW_FILTERS, BAND_BYTES / size / job->columns / FEW_FILTERS * FEW_FILTERS);
-    if (each_plane(job)) {
-        enum { DOWN = 8, WIDE = 7 };
-        const double planes = (double)s->n * (double)s->filters;
-        const double outputs =
-            planes * (double)(hc_round_up(s->out_height, DOWN) * hc_round_up(s->out_width, p->lanes));
+    if (hc_plane_plan(conv, conv->x->dtype != HC_F32, &job->tasks)) {
         job->each = HC_PICK(plane_f32, conv->run);
-        /* Outputs of whole blocks: 0.028 ns a product, or 0.022 of 7 x 7, and 0.28 ns to split rows for stride 2. Rows of
-         * one register: as many times longer than that as `depthwise` takes longer than the plan expects, since the two
-         * are compared (232 to 1152 planes of 7 x 7 and 14 x 14, Zen 4, AVX-512 and AVX2, 2026-11). */
+        job->private_bytes = job->tasks.private_bytes;
+        hc_conv_work work = hc_plane_counts(conv, p->lanes);
         const bool narrow = s->out_width <= p->lanes;
-        const double slower = !narrow ? 1 : p->lanes >= 16 ? 1.45 : 2;
-        const double product = narrow ? 1.3 * slower : s->r == WIDE ? 1.4 : 1.77;
-        const double half = conv->window->stride[0] == 2 ? (!narrow ? 3.4 : p->lanes >= 16 ? 2.9 : 6) * outputs : 0;
         const double value = conv->x->dtype == HC_F32 ? 0 : narrow && p->lanes < 16 ? 8 : 2; /* to convert */
-        return (hc_conv_work){.products = product * outputs * (double)job->columns,
-                              .values = half + value * planes * (double)(s->height * s->width) + 60 * slower * planes,
-                              .bytes = n_threads * job->private_bytes};
+        work.values += value * (double)s->n * (double)s->filters * (double)(s->height * s->width);
+        work.bytes = n_threads * job->private_bytes;
+        return work;
     }
     const int64_t bands = hc_planes_bands(p);
     job->parts = n_threads == 1 || bands >= 4 * n_threads
@@ -364,14 +367,15 @@ static void each_task(void *context, int64_t task, int thread) {
     const hc_convolution *conv = job->conv;
     const hc_conv_shape *s = &conv->shape;
     const hc_view *x = conv->x, *out = conv->out;
-    const int64_t strips = hc_ceil_div(s->out_height, job->rows), size = sizeof(float);
+    const int64_t strips = hc_ceil_div(s->out_height, job->tasks.rows), size = sizeof(float);
     const int64_t unit = job->filters > 1 ? job->filters : s->filters, units = s->filters / unit;
-    const int64_t parts = hc_ceil_div(unit, job->together);
-    const int64_t row = task % strips * job->rows, part = task / strips % parts, image = task / strips / parts / units;
-    const int64_t filter = task / strips / parts % units * unit + part * job->together;
+    const int64_t parts = hc_ceil_div(unit, job->tasks.together);
+    const int64_t row = task % strips * job->tasks.rows, part = task / strips % parts,
+                  image = task / strips / parts / units;
+    const int64_t filter = task / strips / parts % units * unit + part * job->tasks.together;
     uint8_t *own = job->private_memory + thread * job->private_bytes;
-    hc_plane plane = plane_of(conv, row, hc_min(job->rows, s->out_height - row));
-    plane.planes = hc_min(job->together, unit - part * job->together);
+    hc_plane plane = hc_plane_of(conv, row, hc_min(job->tasks.rows, s->out_height - row));
+    plane.planes = hc_min(job->tasks.together, unit - part * job->tasks.together);
     plane.w = job->w + filter * job->w_step[0];
     plane.w_step = job->w_step[0];
     plane.bias = job->bias ? job->bias + filter : NULL;
@@ -384,8 +388,8 @@ static void each_task(void *context, int64_t task, int thread) {
         plane.x = (const float *)(const void *)from;
         plane.x_step = job->filters > 1 ? 0 : x->strides[1] / size;
     } else {
-        float *converted = (float *)(void *)(own + job->converted_at);
-        const int64_t first = rows_of(conv, row, plane.down, &plane.rows);
+        float *converted = (float *)(void *)(own + job->tasks.converted_at);
+        const int64_t first = hc_plane_rows(conv, row, plane.down, &plane.rows);
         convert_planes(x, from, job->filters > 1 ? 1 : plane.planes, x->strides[1], first, plane.rows, s->width,
                        converted);
         plane.x = converted;
@@ -399,7 +403,8 @@ static void each_task(void *context, int64_t task, int thread) {
 static int64_t each_tasks(const hc_planes_job *job) {
     const hc_conv_shape *s = &job->conv->shape;
     const int64_t unit = job->filters > 1 ? job->filters : s->filters;
-    return s->n * (s->filters / unit) * hc_ceil_div(unit, job->together) * hc_ceil_div(s->out_height, job->rows);
+    return s->n * (s->filters / unit) * hc_ceil_div(unit, job->tasks.together) *
+           hc_ceil_div(s->out_height, job->tasks.rows);
 }
 
 static hc_filter_form form_of(const hc_planes_job *job) {

@@ -54,4 +54,18 @@ int64_t hc_planes_bands(const hc_planes *planes);
 /* Registers of pixels of all bands. */
 int64_t hc_planes_blocks(const hc_planes *planes);
 
+/* Planes by one filter each of 3, 5 or 7 a side, by hc_plane_f32: a task is some planes, or rows of outputs of one. */
+typedef struct {
+    int64_t rows, together;
+    int64_t converted_at, private_bytes; /* memory: the kernel's, then pixels that are converted */
+} hc_plane_tasks;
+/* False if the kernel does not compute these filters. converts: whether pixels are converted, or become codes. */
+bool hc_plane_plan(const hc_convolution *conv, bool converts, hc_plane_tasks *tasks);
+/* The work of `planes`, without conversions. */
+hc_conv_work hc_plane_counts(const hc_convolution *conv, int64_t lanes);
+/* The arguments for rows [row, row + down) of outputs, but for addresses and a number of planes. */
+hc_plane hc_plane_of(const hc_convolution *conv, int64_t row, int64_t down);
+/* The first of the n rows of the image that these rows of outputs need. */
+int64_t hc_plane_rows(const hc_convolution *conv, int64_t row, int64_t down, int64_t *n);
+
 #endif

@@ -135,16 +135,23 @@ void check_planes_s16(const hc_kernel *kernel) {
 /* The last plane ends with its pixels. Rows of outputs follow one another, or have a gap between them. */
 static void plane_case(const hc_kernel *kernel, int side, int stride, int64_t rows, int64_t columns, int64_t top,
                        int64_t left, int64_t down, int64_t across, int64_t planes, int64_t gap, bool with_bias,
-                       bool relu, float_kind kind) {
+                       bool relu, float_kind kind, int scaled) {
     begin("side %d, stride %d, %" D " planes of %" D " x %" D " pixels from %" D ", %" D ", %" D " x %" D
-          " outputs, gap %" D ", bias %d, relu %d, %s",
-          side, stride, planes, rows, columns, top, left, down, across, gap, with_bias, relu, float_kind_name(kind));
+          " outputs, gap %" D ", bias %d, relu %d, %s, scaled %d",
+          side, stride, planes, rows, columns, top, left, down, across, gap, with_bias, relu, float_kind_name(kind),
+          scaled);
     const int64_t row_step = columns + 3, x_step = rows * row_step + 1, c_row = across + gap, taps = side * side;
     const int64_t c_step = down * c_row + gap, values = (planes - 1) * c_step + (down - 1) * c_row + across;
     float *wanted = floats(values, kind), *got = copy_of(wanted, values, 4);
+    double *scale = items(planes, 8);
+    for (int64_t i = 0; i < planes; i++)
+        scale[i] = (double)fabsf(draw_float(PLAIN)) * (double)fabsf(draw_float(PLAIN));
     hc_plane plane = {.x = floats((planes - 1) * x_step + (rows - 1) * row_step + columns, kind),
                       .w = floats(planes * taps, kind),
                       .bias = with_bias ? floats(planes, kind) : NULL,
+                      .tap_scale = scaled == 2 ? floats(planes * taps, kind) : NULL,
+                      .scale = scaled == 1 || scaled == 3 ? scale : NULL,
+                      .high = scaled == 3 ? floats(planes * taps, kind) : NULL,
                       .c = got,
                       .planes = planes,
                       .x_step = x_step,
@@ -164,12 +171,18 @@ static void plane_case(const hc_kernel *kernel, int side, int stride, int64_t ro
     plane.work = floats(hc_plane_work(&plane, side, stride), kind);
     for (int64_t v = 0; v < planes * down * across; v++) {
         const int64_t number = v / across / down, i = v / across % down, q = v % across;
-        float sum = 0.0f;
+        float sum = 0.0f, high = 0.0f;
         for (int t = 0; t < taps; t++) {
             const int64_t h = i * stride + t / side - top, k = q * stride + t % side - left;
             const bool is_inside = h >= 0 && h < rows && k >= 0 && k < columns;
-            sum = fmaf(is_inside ? plane.x[number * x_step + h * row_step + k] : 0.0f, plane.w[number * taps + t], sum);
+            const float pixel = is_inside ? plane.x[number * x_step + h * row_step + k] : 0.0f;
+            const float value = plane.w[number * taps + t];
+            sum = scaled == 2 ? fmaf(plane.tap_scale[number * taps + t], pixel * value, sum) : fmaf(pixel, value, sum);
+            if (scaled == 3)
+                high = fmaf(pixel, plane.high[number * taps + t], high);
         }
+        if (scaled == 1 || scaled == 3)
+            sum = (float)(scale[number] * (256 * (double)high + (double)sum));
         if (with_bias)
             sum += plane.bias[number];
         wanted[number * c_step + i * c_row + q] = relu && sum <= 0 ? 0.0f : sum;
@@ -179,7 +192,7 @@ static void plane_case(const hc_kernel *kernel, int side, int stride, int64_t ro
     BENCH(hc_plane_f32_scalar(&plane), kernel->fn.plane_f32(&plane));
 }
 
-void check_plane_f32(const hc_kernel *kernel) {
+static void plane_cases(const hc_kernel *kernel, int scaled) {
     for (int side = 3; side <= 7; side += 2)
         for (int stride = 1; stride <= 2; stride++) {
             /* the usual padding, none at the left, or more than the filter */
@@ -187,19 +200,27 @@ void check_plane_f32(const hc_kernel *kernel) {
             FOR_EACH(int64_t, left, 0, side / 2, side + 13)
             plane_case(kernel, side, stride, 5, hc_max(1, (*across - 1) * stride + side - 2 * *left), side / 2, *left,
                        (5 + stride - 1) / stride, *across, 1 + *across % 3, *across % 2 * 2, *left > 0,
-                       *left && *across % 2, PLAIN);
+                       *left && *across % 2, PLAIN, scaled);
             FOR_EACH(int64_t, down, 1, 2, 3, 8, 9, 19)
             FOR_EACH(int64_t, gap, 0, 2)
             plane_case(kernel, side, stride, (*down - 1) * stride + 1, 20, side / 2, 1, *down, 9, 2, *gap, *down % 2,
-                       false, PLAIN);
+                       false, PLAIN, scaled);
             /* outputs of rows and columns beyond the image, and images of which not all is needed */
-            plane_case(kernel, side, stride, 2, 3, 9, 1, 12, 40, 3, 0, false, false, PLAIN);
-            plane_case(kernel, side, stride, 30, 90, -2, 0, 4, 5, 3, 0, false, true, PLAIN);
+            plane_case(kernel, side, stride, 2, 3, 9, 1, 12, 40, 3, 0, false, false, PLAIN, scaled);
+            plane_case(kernel, side, stride, 30, 90, -2, 0, 4, 5, 3, 0, false, true, PLAIN, scaled);
             for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
                 plane_case(kernel, side, stride, 11, 13, side / 2, side / 2, (11 + stride - 1) / stride,
-                           (13 + stride - 1) / stride, 2, 0, true, kind % 2, (float_kind)kind);
+                           (13 + stride - 1) / stride, 2, 0, true, kind % 2, (float_kind)kind, scaled);
         }
+}
+
+void check_plane_f32(const hc_kernel *kernel) {
+    for (int scaled = 0; scaled <= 3; scaled++)
+        plane_cases(kernel, scaled);
     usual();
-    plane_case(kernel, 3, 1, 28, 28, 1, 1, 28, 28, 8, 0, false, false, PLAIN);
-    plane_case(kernel, 5, 2, 28, 28, 2, 2, 14, 14, 8, 0, false, false, PLAIN);
+    plane_case(kernel, 3, 1, 28, 28, 1, 1, 28, 28, 8, 0, false, false, PLAIN, 0);
+    plane_case(kernel, 5, 2, 28, 28, 2, 2, 14, 14, 8, 0, false, false, PLAIN, 0);
+    plane_case(kernel, 3, 1, 28, 28, 1, 1, 28, 28, 8, 0, false, false, PLAIN, 1);
+    plane_case(kernel, 3, 1, 28, 28, 1, 1, 28, 28, 8, 0, false, false, PLAIN, 2);
+    plane_case(kernel, 3, 1, 28, 28, 1, 1, 28, 28, 8, 0, false, false, PLAIN, 3);
 }

@@ -10,6 +10,8 @@
 #define HIDE(pointer) __asm__ volatile("" : "+r"(pointer))
 
 /* KEPT: the largest side of a filter whose values are in registers, which are 32. */
+/* What is summed: products; the same, and the sum has a scale; products with a scale each; products of two limbs. */
+enum { PRODUCTS, SCALED_SUM, SCALED_TAPS, LIMBS };
 enum { MOST_SIDE = 7, MOST_DOWN = 8, MOST_ACROSS = 2, KEPT = LANES == 8 ? 0 : 3 };
 
 /* How a plane lies in `work`: floats from a row to the next, and from the even columns of a row to the odd ones; the first
@@ -107,20 +109,22 @@ INLINE void copy_plane(const int side, const int stride, const hc_plane *p, cons
 
 /* Plane `number` of results: the outputs of `down` rows x `across` registers from output q of row i on, of which the second
  * register begins `second` outputs later, and of which rows and outputs beyond the last ones are not stored. x: the pixels. */
-INLINE void block(const int side, const int stride, const int down, const int across, const hc_plane *p,
+INLINE void block(const int kind, const int side, const int stride, const int down, const int across, const hc_plane *p,
                   const plane_place *place, int64_t number, const float *x, int64_t i, int64_t q, int64_t second) {
     const bool keeps = side <= KEPT;
-    lanes sum[MOST_DOWN][MOST_ACROSS], kept[9];
+    lanes sum[MOST_DOWN][MOST_ACROSS], upper[MOST_DOWN][MOST_ACROSS], kept[9], kept_other[9];
     const float *w = p->w + number * p->w_step;
+    const bool both = kind == SCALED_TAPS || kind == LIMBS;
+    const float *other = both ? (kind == LIMBS ? p->high : p->tap_scale) + number * p->w_step : NULL;
     if (keeps)
 #pragma GCC unroll 9
         for (int t = 0; t < 9; t++)
-            kept[t] = lanes_of(w[t]);
+            kept[t] = lanes_of(w[t]), kept_other[t] = lanes_of(both ? other[t] : 0);
 #pragma GCC unroll 8
     for (int r = 0; r < down; r++)
 #pragma GCC unroll 2
         for (int b = 0; b < across; b++)
-            sum[r][b] = lanes_of(0);
+            sum[r][b] = lanes_of(0), upper[r][b] = lanes_of(0);
     x += i * stride * place->pitch + q;
 #pragma GCC unroll 32
     for (int h = 0; h < (down - 1) * stride + side; h++, x += place->pitch) {
@@ -129,6 +133,8 @@ INLINE void block(const int side, const int stride, const int down, const int ac
         for (int s = 0; s < side; s++) {
             if (!keeps)
                 HIDE(w); /* otherwise all values of the filter are kept, more than there are registers */
+            if (!keeps && both)
+                HIDE(other);
             const float *from = x + place->at[s];
             lanes pixels[MOST_ACROSS];
 #pragma GCC unroll 2
@@ -142,11 +148,24 @@ INLINE void block(const int side, const int stride, const int down, const int ac
                 if (r < 0 || r >= side)
                     continue;
                 const lanes value = keeps ? kept[r * 3 + s] : lanes_of(w[r * side + s]);
+                const lanes by = !both ? value : keeps ? kept_other[r * 3 + s] : lanes_of(other[r * side + s]);
 #pragma GCC unroll 2
-                for (int b = 0; b < across; b++)
-                    sum[d][b] = lanes_fma(pixels[b], value, sum[d][b]);
+                for (int b = 0; b < across; b++) {
+                    if (kind == LIMBS)
+                        upper[d][b] = lanes_fma(pixels[b], by, upper[d][b]);
+                    sum[d][b] = kind == SCALED_TAPS ? lanes_fma(lanes_mul(pixels[b], value), by, sum[d][b])
+                                                    : lanes_fma(pixels[b], value, sum[d][b]);
+                }
             }
         }
+    }
+    if (kind == SCALED_SUM || kind == LIMBS) {
+#pragma GCC unroll 8
+        for (int d = 0; d < down; d++)
+#pragma GCC unroll 2
+            for (int b = 0; b < across; b++)
+                sum[d][b] = kind == LIMBS ? lanes_scaled_pair(p->scale[number], upper[d][b], sum[d][b])
+                                          : lanes_scaled(p->scale[number], sum[d][b]);
     }
     if (p->bias || p->relu) {
         const lanes bias = lanes_of(p->bias ? p->bias[number] : -0.0f);
@@ -178,29 +197,30 @@ INLINE void block(const int side, const int stride, const int down, const int ac
 
 /* All outputs of a plane. The last register of a row ends with the row, and so computes some outputs of the one before it
  * again. */
-INLINE void plane(const int side, const int stride, const hc_plane *p, const plane_place *place, int64_t number,
-                  const float *x) {
+INLINE void plane(const int kind, const int side, const int stride, const hc_plane *p, const plane_place *place,
+                  int64_t number, const float *x) {
     enum { DOWN = MOST_DOWN / 2 };
     const int64_t last = p->across - LANES;
-    if (side <= KEPT || last <= 0) {
-        for (int64_t i = 0; i < p->down; i += MOST_DOWN) {
+    const int rows = kind == LIMBS ? DOWN : MOST_DOWN; /* as many sums */
+    if (kind == LIMBS || side <= KEPT || last <= 0) {
+        for (int64_t i = 0; i < p->down; i += rows) {
             int64_t q = 0;
             for (; q < last; q += LANES)
-                block(side, stride, MOST_DOWN, 1, p, place, number, x, i, q, 0);
-            block(side, stride, MOST_DOWN, 1, p, place, number, x, i, hc_max(last, 0), 0);
+                block(kind, side, stride, rows, 1, p, place, number, x, i, q, 0);
+            block(kind, side, stride, rows, 1, p, place, number, x, i, hc_max(last, 0), 0);
         }
         return;
     }
     for (int64_t i = 0; i < p->down; i += DOWN) {
         int64_t q = 0;
         for (; q < last; q += 2 * LANES)
-            block(side, stride, DOWN, 2, p, place, number, x, i, q, hc_min(LANES, last - q));
+            block(kind, side, stride, DOWN, 2, p, place, number, x, i, q, hc_min(LANES, last - q));
         if (q < p->across)
-            block(side, stride, DOWN, 1, p, place, number, x, i, last, 0);
+            block(kind, side, stride, DOWN, 1, p, place, number, x, i, last, 0);
     }
 }
 
-INLINE void planes(const int side, const int stride, const hc_plane *p) {
+INLINE void planes(const int kind, const int side, const int stride, const hc_plane *p) {
     const plane_place place = place_of(side, stride, p);
     const int64_t half = hc_plane_work(p, side, stride) / 2;
     float *work[2] = {p->work + place.first, p->work + half + place.first};
@@ -210,24 +230,32 @@ INLINE void planes(const int side, const int stride, const hc_plane *p) {
     for (int64_t i = 0; i < p->planes; i++) {
         if (i + 1 < p->planes)
             copy_plane(side, stride, p, &place, i + 1, work[(i + 1) & 1]);
-        plane(side, stride, p, &place, i, work[i & 1]);
+        plane(kind, side, stride, p, &place, i, work[i & 1]);
     }
 }
 
-#define HC_CASE(side, stride)                                                                                          \
-    __attribute__((noinline)) static void plane_##side##_##stride(const hc_plane *p) { planes(side, stride, p); }
-HC_CASE(3, 1)
-HC_CASE(3, 2)
-HC_CASE(5, 1)
-HC_CASE(5, 2)
-HC_CASE(7, 1)
-HC_CASE(7, 2)
+#define HC_CASE(kind, of, side, stride)                                                                                \
+    __attribute__((noinline)) static void of##_##side##_##stride(const hc_plane *p) { planes(kind, side, stride, p); }
+#define HC_CASES(kind, of)                                                                                             \
+    HC_CASE(kind, of, 3, 1)                                                                                            \
+    HC_CASE(kind, of, 3, 2)                                                                                            \
+    HC_CASE(kind, of, 5, 1)                                                                                            \
+    HC_CASE(kind, of, 5, 2)                                                                                            \
+    HC_CASE(kind, of, 7, 1)                                                                                            \
+    HC_CASE(kind, of, 7, 2)                                                                                            \
+    static void of(const hc_plane *p) {                                                                                \
+        const bool one = p->stride == 1;                                                                               \
+        (p->side == 3   ? one ? of##_3_1 : of##_3_2                                                                    \
+         : p->side == 5 ? one ? of##_5_1 : of##_5_2                                                                    \
+         : one          ? of##_7_1                                                                                     \
+                        : of##_7_2)(p);                                                                                \
+    }
+HC_CASES(PRODUCTS, products)
+HC_CASES(SCALED_SUM, scaled_sum)
+HC_CASES(SCALED_TAPS, scaled_taps)
+HC_CASES(LIMBS, limbs)
 
 #define HC_PLANE_F32(isa)                                                                                              \
     void hc_plane_f32_##isa(const hc_plane *p) {                                                                       \
-        const bool one = p->stride == 1;                                                                               \
-        (p->side == 3   ? one ? plane_3_1 : plane_3_2                                                                  \
-         : p->side == 5 ? one ? plane_5_1 : plane_5_2                                                                  \
-         : one          ? plane_7_1                                                                                    \
-                        : plane_7_2)(p);                                                                               \
+        (p->high ? limbs : p->scale ? scaled_sum : p->tap_scale ? scaled_taps : products)(p);                          \
     }

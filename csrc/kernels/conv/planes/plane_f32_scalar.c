@@ -5,13 +5,19 @@
 
 static float output(const hc_plane *p, int64_t plane, int64_t i, int64_t q) {
     const float *x = p->x + plane * p->x_step, *w = p->w + plane * p->w_step;
-    float sum = 0.0f;
+    float sum = 0.0f, high = 0.0f;
     for (int r = 0; r < p->side; r++)
         for (int s = 0; s < p->side; s++) {
             const int64_t h = i * p->stride + r - p->top, k = q * p->stride + s - p->left;
             const bool inside = h >= 0 && h < p->rows && k >= 0 && k < p->columns;
-            sum = fmaf(inside ? x[h * p->row_step + k] : 0.0f, w[r * p->side + s], sum);
+            const float pixel = inside ? x[h * p->row_step + k] : 0.0f, value = w[r * p->side + s];
+            sum = p->tap_scale ? fmaf(p->tap_scale[plane * p->w_step + r * p->side + s], pixel * value, sum)
+                               : fmaf(pixel, value, sum);
+            if (p->high)
+                high = fmaf(pixel, p->high[plane * p->w_step + r * p->side + s], high);
         }
+    if (p->scale)
+        sum = (float)(p->scale[plane] * (256 * (double)high + (double)sum));
     if (p->bias)
         sum += p->bias[plane];
     return p->relu && sum <= 0 ? 0.0f : sum;

@@ -10,6 +10,7 @@
 #include "kernels/kernel.h"
 #include "ops/conv/planes.h"
 #include "ops/conv/quantized/codes.h"
+#include "ops/conv/quantized/plane_codes.h"
 #include "ops/conv/windows.h"
 
 #include <string.h>
@@ -110,6 +111,8 @@ static int64_t shared_bytes(const hc_planes_codes_job *job) {
 }
 
 const char *hc_conv_planes_codes_refuses(const hc_convolution *conv) {
+    if (!hc_conv_plane_codes_refuses(conv))
+        return NULL;
     const hc_view *x = conv->x;
     const char *reason = hc_codes_refuse(conv, 2, false);
     if (reason)
@@ -126,6 +129,8 @@ const char *hc_conv_planes_codes_refuses(const hc_convolution *conv) {
 }
 
 hc_conv_work hc_conv_planes_codes_work(const hc_convolution *conv) {
+    if (!hc_conv_plane_codes_refuses(conv))
+        return hc_conv_plane_codes_work(conv);
     hc_planes_codes_job job;
     plan(&job, conv);
     const hc_planes *p = &job.planes;
@@ -362,6 +367,8 @@ static void band_task(void *context, int64_t task, int thread) {
 }
 
 hc_status hc_conv_planes_codes_run(const hc_convolution *conv, hc_error *error) {
+    if (!hc_conv_plane_codes_refuses(conv))
+        return hc_conv_plane_codes_run(conv, error);
     hc_planes_codes_job job;
     plan(&job, conv);
     const hc_conv_shape *s = &conv->shape;
