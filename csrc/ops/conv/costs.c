@@ -44,18 +44,19 @@ static const hc_conv_cost FLOATS[HC_N_ALGORITHMS] = {
     [HC_ALGORITHM_FLOATS_fft] = {4000, {0.0095, 0.76, 0.228}},
 };
 
-/* ns of a value that is transposed on its way in or out, as in NCHW by algorithms that read pixels. */
-static const double MOVED = 0.3;
-/* ns of a load that a product of `depthwise` does not need. */
+/* ns of a value that is transposed on its way in or out, as in NCHW by algorithms that read pixels. Of codes of one scale it
+ * is less on Zen 5 (8 layers of `depthwise` and `direct`, 2026-12). */
+static const double MOVED = 0.3, MOVED_ZEN5 = 0.18;
+/* ns of a load that a product of `depthwise` of floats does not need. The costs of codes were measured without such loads. */
 static const double SHARED = 0.01425;
 
 /* A matmul of packed rows: ns of a call, and of a product relative to one of panels (28 to 960 channels, 28 to 1152
  * filters, 1 to 4 images, 4 formats, Zen 4, 2026-12). */
 static const double ROWS_CALL = 2000, ROWS = 3;
 
-/* Time of floats without AVX-512, relative to the time with it. */
-static double slowness_of_floats(uint32_t isa) {
-    return isa & HC_ISA_AVX512 ? 1 : isa & (HC_ISA_AVX2 | HC_ISA_NEON) ? 2.1 : 150;
+/* Time of floats without AVX-512, relative to the time with it. By `planes` with codes a part of it is rounding. */
+static double slowness_of_floats(uint32_t isa, bool codes) {
+    return isa & HC_ISA_AVX512 ? 1 : isa & (HC_ISA_AVX2 | HC_ISA_NEON) ? (codes ? 1.5 : 2.1) : 150;
 }
 
 /* An algorithm that was not measured on this processor has the costs of all processors. */
@@ -85,8 +86,10 @@ double hc_conv_seconds(uint32_t isa, hc_algorithm_number number, const hc_conv_w
         return 1e6;
     if (work->is_rows)
         return 1e-9 * (ROWS_CALL + ROWS * ns->count[0] * work->products);
-    return 1e-9 * (is_float ? slowness_of_floats(isa) : 1) *
+    const bool folded = !is_float && number < HC_ALGORITHM_GROUPED_depthwise_rounded;
+    const double moved = folded && hc_costs_hold(HC_PROCESSOR(HC_AMD, 26, 0), 0, isa) ? MOVED_ZEN5 : MOVED;
+    return 1e-9 * (is_float ? slowness_of_floats(isa, work->of_floats) : 1) *
            (ns->call + ns->count[0] * work->products + ns->count[1] * work->values + ns->count[2] * work->filters +
             ns->count[3] * work->kept + ns->count[4] * work->images + ns->count[5] * work->windows +
-            MOVED * work->moved - SHARED * work->shared);
+            moved * work->moved - (is_float ? SHARED * work->shared : 0));
 }

@@ -102,20 +102,15 @@ static int64_t private_bytes(const hc_plane_codes_job *job) {
 }
 
 /* How many times longer a product takes than one of floats. A scale, and a second limb, take another instruction, and limbs
- * have half as many rows at a time. The plan expects `depthwise` to take up to four times its time, and narrow rows leave
- * lanes empty, so some cases are counted as longer (21 layers of 16 to 1152 planes of 5 x 5 to 112 x 112, Zen 5, AVX-512
- * and AVX2, 2026-12). */
+ * have half as many rows at a time. Rows of one register take longer than the counts of floats say (18 layers of 32 to 1152
+ * planes of 7 x 7 to 112 x 112, 6 formats, Zen 5, AVX-512 and AVX2, 2026-12). */
 static double slower(const hc_plane_codes_job *job, int64_t lanes) {
     const hc_convolution *conv = job->conv;
     const hc_conv_shape *s = &conv->shape;
     const bool narrow = s->out_width <= lanes, wide = s->r > 3, grouped = conv->order == HC_CONV_GROUPED;
-    const bool bytes =
-        conv->order == HC_CONV_FOLDED && job->limbs == 1 && HC_BEST(depthwise_wide_s8, conv->run)->fn.depthwise_wide_s8;
     if (grouped || job->apart)
-        return (grouped ? 2 : 2.6) * (wide && (narrow || (job->apart && lanes < 16)) ? 2.5 : 1);
-    if (narrow && wide && conv->window->stride[0] == 2 && (bytes || conv->order == HC_CONV_ROUNDED))
-        return 5;
-    return bytes && 2 * s->out_width <= lanes ? 3 : 1;
+        return wide ? (grouped ? 1.2 : 1.6) * (narrow ? 1.5 : 1) : grouped ? 1.75 : 2.4;
+    return narrow && (wide || conv->window->stride[0] == 2) ? 1.8 : 1;
 }
 
 hc_conv_work hc_conv_plane_codes_work(const hc_convolution *conv) {
