@@ -124,7 +124,8 @@ INLINE void multiply(const hc_gemm_few_args *args, const int rows, const hc_few_
             if (in_memory)
                 _mm256_storeu_si256((__m256i *)(c + i * NR), total[i]);
         }
-        scale_a += kind == HC_FEW_SCALED ? args->mr : 0;
+        if (kind == HC_FEW_SCALED)
+            scale_a += args->mr;
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
