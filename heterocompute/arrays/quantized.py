@@ -347,8 +347,9 @@ class QuantizedArray(PackedArray):
         --------
         >>> import numpy as np, heterocompute as hc
         >>> q = hc.quantize(np.float32([[0.5, -1.0, 0.25, 1.0]]), "int4")
-        >>> q.view_ml_dtypes()
-        array([[3, -7, 2, 7]], dtype=int4)
+        >>> codes = q.view_ml_dtypes()
+        >>> codes.dtype.name, codes.tolist()
+        ('int4', [[3, -7, 2, 7]])
         """
         self._refuse_far("view_ml_dtypes")
         return elements_of(self)

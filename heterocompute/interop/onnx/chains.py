@@ -168,7 +168,7 @@ def _closed(cut: Any, run: Builder) -> list[Live]:
 
 
 class Program:
-    """What is the same in each call with inputs of some shapes.
+    """Arguments of the calls with inputs of some shapes.
 
     Parameters
     ----------
